@@ -7,7 +7,7 @@ NATIVE_SOURCES := native/Cargo.toml native/Cargo.lock native/build.rs $(shell fi
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_CONSTRAINT := constraints.txt
 
-.PHONY: help up demo spark-demo down install proto config-docs build compiled release-fixtures check format test test-native test-servers test-full bench bench-turns clean
+.PHONY: help up demo spark-demo down install proto proto-go config-docs build compiled release-fixtures check format test test-native test-servers test-clients test-full bench bench-turns clean
 .DEFAULT_GOAL := help
 
 help: ## list what can be made
@@ -39,6 +39,17 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 proto: $(VENV)/.installed ## generate snavio/v1 from proto/
 	@$(BIN)/python tools/generate_proto.py
+
+# Only who changes a proto needs it: what it writes is committed. GOBIN is thrown away, so that nothing of yours is replaced.
+proto-go: $(VENV)/.installed ## generate clients/go/snaviov1 from proto/; needs Go
+	@command -v go >/dev/null || { echo "Needs Go: install it, then run make again."; exit 1; }
+	@bin=$$(mktemp -d) && trap 'rm -rf "$$bin"' EXIT && \
+	  GOBIN="$$bin" go install google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12 && \
+	  GOBIN="$$bin" go install google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2 && \
+	  rm -f clients/go/snaviov1/*.pb.go && \
+	  PATH="$$bin:$$PATH" $(BIN)/python -m grpc_tools.protoc -Iproto --go_out=clients/go --go_opt=module=snavio.local/go \
+	    --go-grpc_out=clients/go --go-grpc_opt=module=snavio.local/go \
+	    $(foreach name,batch command enrolment mailbox shield signer,proto/snavio/v1/$(name).proto)
 
 config-docs: build ## write deploy/snavio.toml, docs/configuration.md and docs/hookaidofile.md from their tables
 	@$(BIN)/python tools/generate_configuration.py
@@ -104,6 +115,11 @@ test-servers:
 test: compiled test-native test-servers ## every test, with reduced counts where a test is long
 	$(BIN)/python tools/run_tests.py
 
+test-clients: compiled ## the clients in Python, Go and TypeScript against a real mesh; what has no toolchain here is skipped, by name
+	@command -v go >/dev/null || echo "go is not there: the Go client is skipped"
+	@command -v npm >/dev/null || echo "node and npm are not there: the TypeScript client is skipped"
+	$(BIN)/python -m pytest -q -rs tests/conformance
+
 test-full: compiled test-native test-servers ## every test with its full counts
 	SNAVIO_FULL=1 $(BIN)/python tools/run_tests.py --timeout 1800
 
@@ -116,5 +132,6 @@ bench-turns: compiled ## this tree against BASE=<commit>, by turns, PAIRS=20; JS
 	$(BIN)/python -m bench.turns $(BASE) --pairs $(PAIRS) $(if $(JSON),--json $(JSON))
 
 clean: ## remove what was built
+	rm -rf clients/ts/node_modules clients/ts/dist
 	rm -rf $(VENV) native/target native/fuzz/target .mypy_cache .ruff_cache .hypothesis .benchmarks dist
 	find . -name '*.so' -path './snavio/*' -delete

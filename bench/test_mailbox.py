@@ -35,6 +35,7 @@ BATCH, WINDOW = 1000, 4
 FILL = 200_000
 BACKLOG = 1_000_000
 MANY = 10_000_000
+TURNS = 12 if STEADY_SECONDS >= 60 else 4
 CALM_LOAD = 4.0
 """Load above which the machine is busy with other work; the benchmark itself makes about two."""
 SETTINGS = (
@@ -289,6 +290,57 @@ def test_async_for_and_ack(runner: asyncio.Runner, office: Office) -> None:
 
     runner.run(work())
     Figures.note("mailbox, `async for` and ack, one consumer", rates, "messages/s", at_least=35_000)
+    Figures.judge()
+
+
+@pytest.mark.parametrize(("messages", "at_a_time"), [(FILL // 2, BATCH), (2000, 10)])
+def test_stream_costs_a_consumer_no_more_than_calls(
+    runner: asyncio.Runner, office: Office, messages: int, at_a_time: int
+) -> None:
+    """By turns: all that waits at once, and a few at a time as they come."""
+    ratios: list[float] = []
+    costs: dict[bool, list[float]] = {True: [], False: []}
+    certificates = office.office.authority.service("acme", "reader").certificate.parent
+
+    async def turn(*, stream: bool) -> float:
+        watch = Stopwatch({"mailbox": office.pid, "client": os.getpid()})
+        if at_a_time == BATCH:
+            await office.fill(messages)
+        async with Consumer(
+            mailbox=office.office.address,
+            topic=TOPIC,
+            certificates=certificates,
+            signer=office.office.mesh.signer,
+            stream=stream,
+        ) as consumer:
+            watch.start()
+            done = 0
+            while done < messages:
+                if at_a_time != BATCH:
+                    await office.send(lambda sent: sent < at_a_time, at_a_time)
+                for _ in range(at_a_time):
+                    await (await anext(consumer)).ack()
+                done += at_a_time
+            await consumer.flush()
+            cost = watch.stop(done).cpu_us
+        costs[stream].append(cost)
+        return cost
+
+    async def work() -> None:
+        for number in range(TURNS):
+            calls_first = number % 2 == 0
+            first = await turn(stream=not calls_first)
+            second = await turn(stream=calls_first)
+            ratios.append(second / first if calls_first else first / second)
+
+    runner.run(work())
+    each = ", ".join(
+        f"{'stream' if stream else 'calls'} {percentile(costs[stream], 0.5):.1f} µs" for stream in costs
+    )
+    what = "all that waits" if at_a_time == BATCH else f"{at_a_time} at a time"
+    Figures.note(
+        f"consumer by stream against calls, {what}: CPU per message", ratios, "x", at_most=1.05, note=each
+    )
     Figures.judge()
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import pytest
@@ -109,29 +110,44 @@ class Crowd:
         return reasons, waits_s
 
 
-def goodput(mesh: DemoMesh, streams: int) -> tuple[float, Counter[str]]:
+@dataclass(frozen=True)
+class Shape:
+    """Batches of the saturating streams; `warm_up` is longer than it takes to fill every bound on the way."""
+
+    batch: int
+    payload: int
+    seconds: float
+    warm_up: float
+
+
+# A thousand large batches are 200 MB: at the streams' start they only fill what waits.
+SHAPES = [Shape(50, 200, SECONDS, WARM_UP), Shape(200, 1000, SECONDS + 12.0, WARM_UP + 8.0)]
+
+
+def goodput(mesh: DemoMesh, streams: int, shape: Shape) -> tuple[float, Counter[str]]:
     """Deliveries per second of `streams` saturating streams, and every outcome; from two processes each time."""
-    crowd = Crowd(mesh, 2, producers=streams // 2, at_once=2, batch=50)
+    crowd = Crowd(mesh, 2, producers=streams // 2, at_once=2, **asdict(shape))
     crowd.go()
     reasons, _ = crowd.seen()
-    return reasons["delivered"] / (SECONDS - WARM_UP), reasons
+    return reasons["delivered"] / (shape.seconds - shape.warm_up), reasons
 
 
 def p95_ms(waits_s: list[float]) -> float:
     return 1000 * statistics.quantiles(waits_s, n=20)[-1]
 
 
-def test_many_saturating_streams_get_as_much_done_as_few(mesh: DemoMesh) -> None:
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"{shape.batch} x {shape.payload} B")
+def test_many_saturating_streams_get_as_much_done_as_few(mesh: DemoMesh, shape: Shape) -> None:
     targets, ratios = Targets(), list[float]()
     refused: Counter[str] = Counter()
     for _ in range(REPEATS):
-        few, _ = goodput(mesh, FEW)
-        many, reasons = goodput(mesh, MANY)
+        few, _ = goodput(mesh, FEW, shape)
+        many, reasons = goodput(mesh, MANY, shape)
         ratios.append(many / few)
         refused.update({reason: count for reason, count in reasons.items() if reason != "delivered"})
         print(f"goodput: {few:,.0f} /s at {FEW} streams, {many:,.0f} /s at {MANY}; refused {dict(refused)}")
     targets.at_least(
-        f"goodput at {MANY} saturating streams, of that at {FEW}",
+        f"goodput at {MANY} saturating streams, of that at {FEW}, batches of {shape.batch} x {shape.payload} B",
         ratios,
         floor=0.8,
         unit="x",

@@ -9,10 +9,14 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 from secrets import token_hex
+from time import monotonic, sleep
 from typing import Final
 
 from cryptography import x509
@@ -29,14 +33,20 @@ CA_TTL_S: Final = 10 * 365 * 86_400
 # A machine whose clock is a little behind must accept a certificate that was made just now.
 BACKDATE_S: Final = 300
 MAX_CSR_BYTES: Final = 16_384
-# Not registered: any UUID may be used under this arc.
-LINEAGE_OID: Final = x509.ObjectIdentifier("2.25.305821105408246119474742976030998643995")
+# Not registered: this arc takes any UUID, in seven numbers. Under 2.25 a UUID is one number of 128 bits, which Go's
+# crypto/x509 cannot hold: it refuses the whole certificate, and no Go program could have talked to the mesh.
+LINEAGE_OID: Final = x509.ObjectIdentifier(
+    "1.2.840.113556.1.8000.2554.58899.160.50373.4574.45390.677.14009627"
+)
+# The same UUID, in certificates of 0.1.0.
+LINEAGE_OID_0_1: Final = x509.ObjectIdentifier("2.25.305821105408246119474742976030998643995")
 
 CERTIFICATE_FILE: Final = "cert.pem"
 PRIVATE_KEY_FILE: Final = "key.pem"
 CA_FILE: Final = "ca.pem"
 _CURRENT: Final = "current"
 _GENERATION: Final = ".generation-"
+_WRITER_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,10 +250,13 @@ def serial_of(certificate: x509.Certificate) -> str:
 
 def lineage_of(certificate: x509.Certificate) -> Lineage:
     """The lineage of the certificate; an empty one if it has none. ValueError when it cannot be read."""
-    try:
-        extension = certificate.extensions.get_extension_for_oid(LINEAGE_OID).value
-    except x509.ExtensionNotFound:
+    extensions = [one for one in certificate.extensions if one.oid in (LINEAGE_OID, LINEAGE_OID_0_1)]
+    if not extensions:
         return Lineage()
+    if len(extensions) > 1:
+        # Of two that differ, a revocation would be compared with one only.
+        raise ValueError("two lineages")
+    extension = extensions[0].value
     assert isinstance(extension, x509.UnrecognizedExtension)
     return parse_lineage(_utf8_text(extension.value))
 
@@ -278,28 +291,54 @@ def write_certificate_folder(
     start.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    generation = folder / f"{_GENERATION}{token_hex(8)}"
-    generation.mkdir(mode=0o700)
-    contents = (
-        (CERTIFICATE_FILE, certificate_pem),
-        (PRIVATE_KEY_FILE, private_key_pem),
-        (CA_FILE, ca_pem),
-    )
-    for name, content in contents:
-        _write_durably(generation / name, content, mode=0o600 if name == PRIVATE_KEY_FILE else 0o644)
-    _sync_folder(generation)
-    current = folder / _CURRENT
-    before = current.readlink().name if current.is_symlink() else None
-    _link(current, generation.name)
-    for name, _ in contents:
-        link, destination = folder / name, f"{_CURRENT}/{name}"
-        if not link.is_symlink() or str(link.readlink()) != destination:
-            _link(link, destination)
-    _sync_folder(folder)
-    # The previous generation stays, for a reader that has just opened its first file.
-    for old in folder.glob(f"{_GENERATION}*"):
-        if old.name not in (generation.name, before) and stat.S_ISDIR(old.lstat().st_mode):
-            shutil.rmtree(old, ignore_errors=True)
+    with _alone(folder):
+        generation = folder / f"{_GENERATION}{token_hex(8)}"
+        generation.mkdir(mode=0o700)
+        contents = (
+            (CERTIFICATE_FILE, certificate_pem),
+            (PRIVATE_KEY_FILE, private_key_pem),
+            (CA_FILE, ca_pem),
+        )
+        for name, content in contents:
+            _write_durably(generation / name, content, mode=0o600 if name == PRIVATE_KEY_FILE else 0o644)
+        _sync_folder(generation)
+        current = folder / _CURRENT
+        before = current.readlink().name if current.is_symlink() else None
+        _link(current, generation.name)
+        for name, _ in contents:
+            link, destination = folder / name, f"{_CURRENT}/{name}"
+            if not link.is_symlink() or str(link.readlink()) != destination:
+                _link(link, destination)
+        _sync_folder(folder)
+        # The previous generation stays, for a reader that has just opened its first file.
+        for old in folder.glob(f"{_GENERATION}*"):
+            if old.name not in (generation.name, before) and stat.S_ISDIR(old.lstat().st_mode):
+                shutil.rmtree(old, ignore_errors=True)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep other writers of the folder out, of this process and of others; StateError if one does not come to its end.
+
+    A Producer and a Consumer of one process renew the same folder: without this, one of them would remove the
+    generation that the other is about to link, and neither could read the folder again.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        end = monotonic() + _WRITER_S
+        while True:
+            try:
+                flock(descriptor, LOCK_EX | LOCK_NB)
+                break
+            except BlockingIOError:
+                if monotonic() >= end:
+                    raise StateError(
+                        f"Another process does not finish writing {folder}.", reason="folder-locked"
+                    ) from None
+                sleep(0.005)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _write_durably(path: Path, content: bytes, *, mode: int) -> None:

@@ -15,7 +15,17 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 RECORD: Final = "SNAVIO_TEST_RECORD"
-FOLDERS: Final = ("unit", "spark", "fault", "journey", "integration", "mailbox", "security", "contract")
+FOLDERS: Final = (
+    "unit",
+    "spark",
+    "conformance",
+    "fault",
+    "journey",
+    "integration",
+    "mailbox",
+    "security",
+    "contract",
+)
 """Quick ones first, so that a mistake shows early; then those with the longest files, so that no worker is left
 with one of them while the others have nothing to do."""
 TOGETHER: Final = ("tests/spark/",)

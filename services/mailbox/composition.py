@@ -10,7 +10,6 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from services.mailbox.background import BackgroundWork
 from services.mailbox.delivery.batch_reader import BatchReader
 from services.mailbox.delivery.receiving import Receiving
 from services.mailbox.delivery.waiters import Waiters
@@ -43,7 +42,6 @@ class MailboxParts:
     store: MailboxStore
     readers: StoreReaders
     commits: Commits
-    background: BackgroundWork
     tenants: MailboxShares
     delivery: Delivery
     settlements: Settlements
@@ -69,11 +67,8 @@ async def compose_parts(
     host.at_stop("store", lambda: readers.close(store.close))
     epoch = await asyncio.to_thread(store.begin_epoch, clock.unix_ns())
     records = await asyncio.to_thread(store.topics)
-    background = BackgroundWork()
     age = StoreClock(clock=clock, age_ns=await asyncio.to_thread(store.age))
-    commits = Commits(
-        store, clock=clock, max_waiting_bytes=settings.queued_bytes, age_ns=age.now_ns, background=background
-    )
+    commits = Commits(store, clock=clock, max_waiting_bytes=settings.queued_bytes, age_ns=age.now_ns)
     # Without a disk the store is the cache, and a second copy could not be wiped.
     rows = BatchReader(store, worker=readers, max_bytes=0 if settings.amnesia else settings.cached_bytes)
     limits = settings.limits()
@@ -122,7 +117,6 @@ async def compose_parts(
         events=events,
         clock=clock,
         empty_topics=EmptyTopics(delivery=delivery, listing=listing, store=store, awaited=waiters.waiting),
-        background=background,
     )
     receiving = Receiving(delivery=delivery, rows=rows, waiters=waiters, stopping=stopping, clock=clock)
     intake = BatchIntake(store=store, commits=commits, delivery=delivery, rows=rows, clock=clock)
@@ -136,7 +130,6 @@ async def compose_parts(
         store=store,
         readers=readers,
         commits=commits,
-        background=background,
         tenants=tenants,
         delivery=delivery,
         settlements=settlements,

@@ -41,7 +41,6 @@ def show_mailbox(
         )
     )
     introspection.shares(waiters.shares, *parts.tenants.all)
-    introspection.counts(parts.background.counters)
     introspection.gauges(capabilities.gauges, prefix="capability.")
     introspection.counts(capabilities.denials, prefix="capability.denied.")
     introspection.counts(parts.events.counters, prefix="event.")

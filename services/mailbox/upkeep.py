@@ -19,8 +19,8 @@ WRITES: Final = "snavio.v1.Mailbox.Send"
 
 
 def begin_upkeep(host: ServiceHost, parts: MailboxParts) -> None:
-    """Run all of it on the host; failures are counted by the mailbox too."""
-    delivery, background = parts.delivery, parts.background
+    """Run all of it on the host."""
+    delivery = parts.delivery
 
     async def scan() -> None:
         """Wake receivers of messages whose lease or delay ends while there are no calls."""
@@ -38,11 +38,9 @@ def begin_upkeep(host: ServiceHost, parts: MailboxParts) -> None:
     host.every(
         lambda: SCAN_SECONDS if delivery.expecting else IDLE_SCAN_SECONDS,
         "scan",
-        background.counted("scan", scan),
+        scan,
         longest_s=1.0,
         jitter=0.0,
     )
-    host.every(READINESS_SECONDS, "readiness", background.counted("readiness", readiness))
-    host.every(
-        lambda: pruning.TICK_SECONDS, "retention", background.counted("retention", parts.retention.step)
-    )
+    host.every(READINESS_SECONDS, "readiness", readiness)
+    host.every(lambda: pruning.TICK_SECONDS, "retention", parts.retention.step)

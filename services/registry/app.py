@@ -9,6 +9,7 @@ from services.registry.settings import RegistrySettings
 from services.registry.signer.signer_calls import SignerCalls
 from services.registry.snapshots import SnapshotWriter
 from services.registry.wire.bans_servicer import BansServicer
+from services.registry.wire.entries_servicer import EntriesServicer
 from services.registry.wire.query_servicer import QueryServicer
 from services.registry.wire.write_servicer import WriteServicer
 from services.registry.writes.ownership import Ownership
@@ -80,4 +81,5 @@ class RegistryApp(HostedService):
         methods = writes.methods()
         QueryServicer(directory=directory, ownership=ownership, trust=trust).register(methods)
         bans.register(methods)
+        EntriesServicer(directory=directory, ownership=ownership, batches=writes.batches).register(methods)
         return await host.serve(methods, listen=settings.listen)

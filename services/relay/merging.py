@@ -37,7 +37,7 @@ class Merged:
 
 def groups(files: Sequence[FileEntry]) -> Iterator[list[FileEntry]]:
     """Files that become one: consecutive, of one life, up to the size of a file and of its manifest."""
-    most_names = max(1, (bounds.MAX_MANIFEST_BYTES - FRAME_BYTES - ENTRY_BYTES) // NAME_BYTES)
+    most_names = max(1, (_most_bytes() - FRAME_BYTES - ENTRY_BYTES) // NAME_BYTES)
     group: list[FileEntry] = []
     for file in sorted(files, key=lambda file: file.stretch):
         if group:
@@ -64,7 +64,7 @@ def portioned(merged: Iterable[Merged]) -> Iterator[list[Merged]]:
     files, size = 0, FRAME_BYTES
     for each in merged:
         files, size = files + len(each.files), size + each.size
-        if part and (files > bounds.MAX_FILES or size > bounds.MAX_MANIFEST_BYTES):
+        if part and (files > bounds.MAX_FILES or size > _most_bytes()):
             yield part
             part, files, size = [], len(each.files), FRAME_BYTES + each.size
         part.append(each)
@@ -82,3 +82,7 @@ def carried_over(heir: ArchiveManifest) -> bool:
 def _within(one: EventRange, other: EventRange) -> bool:
     same = (one.instance, one.epoch) == (other.instance, other.epoch)
     return same and other.first_seq <= one.first_seq and one.last_seq <= other.last_seq
+
+
+def _most_bytes() -> int:
+    return min(bounds.MAX_MANIFEST_BYTES, bounds.MAX_SIGNED_BYTES)

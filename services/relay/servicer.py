@@ -7,7 +7,8 @@ from typing import Final
 
 from services.relay.gaps import Arrival
 from services.relay.page_intake import PageIntake
-from snavio.errors import BadRequest
+from snavio.domain.chunks import JOURNAL_PAGE, Reassembly
+from snavio.errors import BadRequest, IntegrityError
 from snavio.native import read_journal_page
 from snavio.rpc.server import Call, Methods
 from snavio.v1.relay_pb2 import JournalReceipt
@@ -16,6 +17,8 @@ _INSTANCE: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}", re.ASCII)
 # What the numbers of an archive and of a store can hold.
 _MAX_NUMBER: Final = 1 << 62
 _MAX_ENDED: Final = 1000
+MAX_PAGE_BYTES: Final = 4 << 20
+"""Of a page in pieces: one block is one batch, with the names of all its routes."""
 
 
 class RelayServicer:
@@ -34,7 +37,14 @@ class RelayServicer:
         """Pages of one journal, each answered when it is durable."""
         service = call.peer.identity.name
         present: tuple[str, int] | None = None
-        while (page := await call.read()) is not None:
+        pieces = Reassembly(max_bytes=MAX_PAGE_BYTES, tags=JOURNAL_PAGE)
+        while (frame := await call.read()) is not None:
+            try:
+                page = pieces.take(frame)
+            except IntegrityError as error:
+                raise BadRequest(str(error), reason="malformed") from None
+            if page is None:
+                continue
             instance, epoch, first_seq, blocks, ended = _read(page)
             if present is None:
                 self._intake.require_owner(instance, service)

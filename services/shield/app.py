@@ -14,7 +14,6 @@ from services.shield.refused_batch import MAX_BATCH_COMMANDS
 from services.shield.servicer import (
     ANSWER_SECONDS,
     MAX_BATCH_BYTES,
-    MAX_FRAME_BYTES,
     MAX_PAYLOAD_BYTES,
     ShieldServicer,
 )
@@ -103,5 +102,4 @@ class ShieldApp(HostedService):
             explain=True,
             window_bytes=HOP_WINDOW_BYTES,
             unary_limit_s=ANSWER_SECONDS,
-            max_message_bytes=MAX_FRAME_BYTES,
         )

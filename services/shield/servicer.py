@@ -17,14 +17,12 @@ from snavio.errors import BadRequest, Saturated, Unauthenticated
 from snavio.hop.server_stream import WIRE_VERSIONS, BatchStream
 from snavio.host.waiting_shares import WaitingShares
 from snavio.rpc.certificate_gate import CertificateGate
-from snavio.rpc.limits import FRAME_SLACK_BYTES, PUBLIC_FRAME_BYTES
+from snavio.rpc.limits import MAX_FRAME_BYTES, PUBLIC_FRAME_BYTES
 from snavio.rpc.server import Call, Methods
 from snavio.v1.batch_pb2 import Hello, Limits, Verdicts
 from snavio.v1.shield_pb2 import GreetRequest, SubmitRequest
 
 MAX_BATCH_BYTES = PUBLIC_FRAME_BYTES
-# A frame that is a little too large is refused command by command, and its stream goes on.
-MAX_FRAME_BYTES = PUBLIC_FRAME_BYTES + FRAME_SLACK_BYTES
 MAX_PAYLOAD_BYTES = 256 << 10
 # For a unary caller to wait for room; after it, a full send queue refuses the batch.
 ROOM_SECONDS = 4.0

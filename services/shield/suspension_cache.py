@@ -1,4 +1,4 @@
-"""Suspended sources: from a verified snapshot or from Registry's dump, then by pulling changes.
+"""Suspended sources and tenants: from a verified snapshot or from Registry's dump, then by pulling changes.
 
 Never admits a source by a half-read list: a suspension stays until the whole of a new list has been read.
 """
@@ -34,6 +34,9 @@ class SuspensionCache(Poller):
     ) -> None:
         self._admission = admission
         self._snapshots = snapshots
+        self._clock = clock
+        self._ends: dict[str, int] = {}
+        """Monotonic time at which a suspension ends by itself; those of a snapshot end with Registry's tombstone."""
         self.sources: set[str] = set()
         self._before: set[str] = set()
         """Those of the directory before this one, until all of this one has been read."""
@@ -70,16 +73,33 @@ class SuspensionCache(Poller):
             self._set(source, suspended=True)
 
     async def _pull(self) -> None:
+        # First, so that a Registry that is away does not prolong a suspension.
+        self._end()
         await self._feed.catch_up()
         self._lift()
 
     def _take(self, change: Change) -> None:
-        if change.WhichOneof("value") == KIND:
-            self._set(change.suspension.source, suspended=not change.deleted)
+        if change.WhichOneof("value") != KIND:
+            return
+        suspension = change.suspension
+        self._set(suspension.source, suspended=not change.deleted)
+        self._ends.pop(suspension.source, None)
+        if suspension.until_unix_ns and not change.deleted:
+            # On the monotonic clock from here on: a wall clock that is set neither ends it nor prolongs it.
+            left_ns = suspension.until_unix_ns - self._clock.unix_ns()
+            self._ends[suspension.source] = self._clock.mono_ns() + left_ns
+
+    def _end(self) -> None:
+        """Lift suspensions whose time is over. Registry's tombstone may come later: it waits for Signer."""
+        now = self._clock.mono_ns()
+        for source in [source for source, end_ns in self._ends.items() if end_ns <= now]:
+            del self._ends[source]
+            self._set(source, suspended=False)
 
     def _begin_again(self, _asked_mono_ns: int | None) -> None:
         self._before |= self.sources
         self.sources = set()
+        self._ends = {}
 
     def _lift(self) -> None:
         for source in self._before - self.sources:

@@ -19,6 +19,7 @@ from snavio.domain.identity import Identity, IdentityKind
 from snavio.domain.lineage import Lineage
 from snavio.pki import (
     CERTIFICATE_FILE,
+    LINEAGE_OID_0_1,
     CertificateAuthority,
     certificate_pem,
     issue_leaf,
@@ -152,11 +153,16 @@ def _certify(
 def _good_for_a_while(
     path: Path, *, ca: CertificateAuthority, identity: Identity, ttl_s: int, now_ns: int
 ) -> bool:
-    """True if the certificate there is of this CA, for that identity, with more than a third of its life left."""
+    """True if the certificate there is of this CA, for that identity, with more than a third of its life left.
+
+    One of 0.1.0 is not: no Go program could connect to a service that shows it.
+    """
     try:
         leaf = x509.load_pem_x509_certificate(path.read_bytes())
         leaf.verify_directly_issued_by(ca.certificate)
         names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        if any(extension.oid == LINEAGE_OID_0_1 for extension in leaf.extensions):
+            return False
     except (OSError, ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound):
         # Absent, damaged or of another CA: in every case a new one is right.
         return False

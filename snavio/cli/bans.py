@@ -7,17 +7,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from snavio.cli.caller import Caller, Reason
+from snavio.cli.caller import Caller, Reason, read_source
+from snavio.cli.entry_access import MOST, ask, gather
 from snavio.cli.group import CommandGroup
 from snavio.cli.output import ago
 from snavio.cli.render import Table, picked, time_text
+from snavio.cli.suspend import Lasting
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from snavio.admin.bans import BanClient
+    from snavio.admin.entries import EntryClient
     from snavio.config import MeshSettings
-    from snavio.v1.registry_pb2 import Ban, BanProposal, ExplainBanResponse, StandingBan
+    from snavio.v1.registry_pb2 import Ban, BanProposal, ExplainBanResponse
 
 _LISTS = {1: "warm-ban", 2: "cold-only", 3: "frozen"}
 _STATES = {0: "applied", 1: "applied", 2: "confirmed", 3: "withdrawn", 4: "lifted"}
@@ -39,28 +42,98 @@ def list_bans(
     source: Annotated[str, typer.Option(help="Only of this source.")] = "",
     caller: Caller,
 ) -> None:
-    """Every ban that stands, and when it ends by itself.
+    """Every ban, freeze and suspension that stands, and when it ends by itself.
 
     \b
     Examples:
       snavio bans ls
       snavio bans ls --source acme/billing --json
     """
-    found = caller.ask_client(_client, lambda client: client.ls(source))
+    wanted = read_source(source, option="--source") if source else ""
+
+    async def question(client: EntryClient) -> tuple[list[Any], list[dict[str, Any]], bool]:
+        owner = wanted.partition("/")[0]
+        banned: list[tuple[Any, int]] = []
+        async for each in client.entries("ban", tenant=owner):
+            banned.append(each)
+            if len(banned) > MOST:
+                break
+        suspended, more = await gather(client, "suspension", tenant=owner)
+        about = (wanted, f"{owner}/*")
+        return (
+            [(ban, version) for ban, version in banned[:MOST] if not wanted or ban.source == wanted],
+            [row for row in suspended if not wanted or row["source"] in about],
+            more or len(banned) > MOST,
+        )
+
+    found, suspended, more = ask(caller, question)
     rows = [
         {
-            "source": each.ban.source or "every source",
-            "list": _LISTS[each.ban.list],
-            "route": _route(each.ban),
-            "ends in": _left(each.ban.until_unix_ns),
-            "reason": each.ban.reason,
+            "source": ban.source or "every source",
+            "list": _LISTS[ban.list],
+            "route": _route(ban),
+            "ends in": _left(ban.until_unix_ns),
+            "reason": ban.reason,
         }
-        for each in found.ban
+        for ban, _ in found
+    ]
+    rows += [
+        {
+            "source": row["source"],
+            "list": "suspended",
+            "route": "every route",
+            "ends in": row["until"] or "no time: it lasts",
+            "reason": row["reason"],
+        }
+        for row in suspended
     ]
     caller.show(
-        {"version": found.version, "bans": [_ban(each) for each in found.ban], "more": found.more},
+        {"bans": [_ban(ban, version) for ban, version in found], "suspensions": suspended, "more": more},
         Table(("source", "list", "route", "ends in", "reason"), rows, none="No source is banned."),
-        "And more; name one with --source." if found.more else None,
+        "And more; name one with --source." if more else None,
+    )
+
+
+@bans.command("cold-only")
+def cold_only(
+    source: Who,
+    *,
+    target: Annotated[str, typer.Option(help="Only on this target, with --command.")] = "",
+    command: Annotated[str, typer.Option(help="Only this command of the target.")] = "",
+    off: Annotated[bool, typer.Option("--off", help="Take it off the list again.")] = False,
+    lasting: Lasting,
+    reason: Reason = "",
+    caller: Caller,
+) -> None:
+    """Let only Slow decide a source's commands, on one route or on all. For operators.
+
+    Nothing is refused by that: every right, limit and quota is looked up for each command.
+
+    \b
+    Examples:
+      snavio bans cold-only acme/billing --for 1d -r "new client"
+      snavio bans cold-only acme/billing --off
+    """
+    from snavio.clock import SystemClock
+    from snavio.errors import BadRequest
+
+    if bool(target) != bool(command):
+        raise BadRequest("A route is a target and a command: say both, or neither for all routes.")
+    if off:
+        lift(source, target=target, command=command, cold_only=True, reason=reason, caller=caller)
+        return
+    end = lasting.end_ns(now_unix_ns=SystemClock().unix_ns())
+    done = ask(
+        caller,
+        lambda client: client.cold_only(
+            source, target=target, name=command, until_unix_ns=end, reason=reason
+        ),
+    )
+    where = f"{target} {command}" if target else "every route"
+    until = f" until {time_text(end)}" if end else ""
+    caller.show(
+        {"source": source, "until": time_text(end), "version": done.version, "changed": done.changed},
+        f"{source} goes by Slow on {where}{until} (version {done.version}).",
     )
 
 
@@ -158,8 +231,7 @@ def _time(unix_ns: int) -> str:
     return time_text(unix_ns) or "-"
 
 
-def _ban(each: StandingBan) -> dict[str, Any]:
-    ban = each.ban
+def _ban(ban: Ban, version: int) -> dict[str, Any]:
     return {
         "list": _LISTS[ban.list],
         "source": ban.source or None,
@@ -168,7 +240,7 @@ def _ban(each: StandingBan) -> dict[str, Any]:
         "until": _time(ban.until_unix_ns) if ban.until_unix_ns else None,
         "reason": ban.reason or None,
         "evidence": ban.evidence or None,
-        "version": each.version,
+        "version": version,
     }
 
 
@@ -190,7 +262,7 @@ def _explanation(source: str, told: ExplainBanResponse) -> dict[str, Any]:
         "source": source,
         "version": told.version,
         "allowlisted": told.allowlisted,
-        "bans": [_ban(each) for each in told.ban],
+        "bans": [_ban(each.ban, each.version) for each in told.ban],
         "proposals": [
             _proposal(each)
             | {

@@ -30,17 +30,27 @@ register register:register Register a tenant's services, targets, routes and rig
 try      register:try_     Show what a command would meet, gate by gate, without sending one.
 acl      acl:acl           See, grant and revoke the rights of sources, now and in the past.
 access   access:access     Ask a target's owner for a right, and answer requests for one.
+tenant   entry_groups:tenant See tenants, and all that belongs to one.
+service  entry_groups:service See and delete the services of a tenant.
+principal entry_groups:principal See and delete the principals that act for a tenant.
+target   entry_groups:target See and delete the targets that a tenant has claimed.
+route    entry_groups:route See and delete routes, with their limits.
+quota    entry_groups:quota See the quotas of sources that are kept off the warm path.
 enroll   enroll:enroll     Get a principal's certificate for a one-time token.
 keys     keys:keys         See, rotate and retire the HMAC keys that sources sign with.
 certs    certs:certs       See which certificates are alive, renew and revoke them.
 caps     caps:caps         Issue, narrow and revoke capabilities for the mailbox.
 freeze   freeze:freeze     Stop a source, a target or one command now, and show which instances obey.
 unfreeze freeze:unfreeze   Let a source, a target or a command go on.
+suspend  suspend:suspend   Keep a source, or a whole tenant, out until an end or until it is resumed.
+resume   suspend:resume    Let a suspended source or tenant in again before its end.
 [Look at it]
 status   status:status     Show every service of a running mesh: state, memory, CPU, rates, latencies and backlog.
 explain  explain:explain   Show what became of a command, step by step.
 bans     bans:bans         See which sources are kept off the warm path and why, and let them back.
 queue    queue:queue       See what waits in the mailbox and what is dead, and put it right.
+log      change_log:log    Read the log of changes of the directory: who changed what, when and why.
+logs     service_logs:logs Show what a service of the mesh on this machine has logged.
 snapshot snapshot:snapshot See the snapshots that Fast and Shield start from, and check them as they would.
 archive  archive:archive   See the telemetry that Relay has archived, check it, and query it in SQL.
 meter    meter:meter       Measure what the mesh promises, on a canary tenant of its own.

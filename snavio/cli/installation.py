@@ -23,11 +23,11 @@ class InstallationOptions:
     config: Config = None
     json: Json = False
 
-    def find(self) -> Installation:
-        """The installation, whether or not its mesh runs."""
+    def find(self, *, whole: bool = False) -> Installation:
+        """The installation, whether or not its mesh runs; with `whole`, all of its configuration is validated."""
         from snavio.launch.installation import find
 
-        return find(state_dir=self.state_dir, config=self.config)
+        return find(state_dir=self.state_dir, config=self.config, whole=whole)
 
     def attach(self) -> Installation:
         """The installation of a running mesh."""

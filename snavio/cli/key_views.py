@@ -32,7 +32,8 @@ def document(status: KeysetStatus) -> dict[str, Any]:
         "traffic_observed_since": time_text(status.observed_since_unix_ns),
         "shields": [
             {
-                **picked(holder, "name", "up_to_date"),
+                "name": holder.name or None,
+                "up_to_date": holder.up_to_date,
                 "last_heard": time_text(holder.heard_unix_ns),
                 "waited_for_until": time_text(holder.ends_unix_ns),
             }
@@ -102,7 +103,8 @@ def spread_line(status: KeysetStatus) -> str:
     if not holders:
         return "No Shield has been heard."
     has = [holder for holder in holders if holder.up_to_date]
-    names = f": {', '.join(map(_name, has))}" if has else ""
+    # A tenant sees how many Shields there are, not what they are called.
+    names = f": {', '.join(map(_name, has))}" if has and all(holder.name for holder in has) else ""
     said = f"{len(has)} of {len(holders)} Shields have these keys{names}."
     late = ", ".join(_late(holder, status.now_unix_ns) for holder in holders if not holder.up_to_date)
     if not late:
@@ -122,7 +124,7 @@ def _late(holder: KeyHolder, now_ns: int) -> str:
 
 def _name(holder: KeyHolder) -> str:
     # Which life of the process it is stands in the JSON.
-    return holder.name.partition(":")[0]
+    return holder.name.partition(":")[0] or "a Shield"
 
 
 def retire_line(version: KeyVersion, use: KeyVersionUse) -> str:

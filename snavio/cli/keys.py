@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snavio.cli.caller import OperatorCaller, read_source
+from snavio.cli.caller import Caller, OperatorCaller, read_source
 from snavio.cli.group import CommandGroup
 
 if TYPE_CHECKING:
@@ -30,12 +30,13 @@ Version = Annotated[str, typer.Argument(help="The key version, such as hmac-v1."
 
 
 @keys.command("ls")
-def list_keys(*, caller: OperatorCaller) -> None:
-    """Every source with its key versions, last poll and next rotation.
+def list_keys(*, caller: Caller) -> None:
+    """Every source with its key versions, last poll and next rotation; a tenant's principal sees its own.
 
     \b
     Examples:
       snavio keys ls
+      snavio keys ls --as acme-ci
       snavio keys ls --json | jq '.keysets[] | {source, last_poll}'
     """
     from snavio.cli.key_views import document, listed
@@ -48,12 +49,13 @@ def list_keys(*, caller: OperatorCaller) -> None:
 
 
 @keys.command()
-def status(source: Source, *, caller: OperatorCaller) -> None:
+def status(source: Source, *, caller: Caller) -> None:
     """One source's versions, their share of traffic, the last poll, and which of them can be retired.
 
     \b
     Examples:
       snavio keys status acme/billing
+      snavio keys status acme/billing --as acme-ci
       snavio keys status acme/billing --json | jq '.versions[].safe_to_retire'
     """
     _show(caller, lambda client: client.status(read_source(source)))

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated, Any
+import base64
+import sys
+from collections.abc import Callable, Sequence
+from string import Formatter
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -12,6 +16,7 @@ from snavio.cli.options import As
 from snavio.cli.output import line
 from snavio.cli.render import one_line, payload_document, payload_text, picked
 from snavio.cli.times import read_span
+from snavio.errors import BadRequest
 
 if TYPE_CHECKING:
     from snavio.cli.actor import Actor
@@ -20,6 +25,24 @@ if TYPE_CHECKING:
 
 # Messages held without an ack; a consumer keeps no more leases than this.
 MOST_HELD = 2000
+FIELDS: Final = (
+    "command_id",
+    "source",
+    "target",
+    "name",
+    "timestamp",
+    "attempt",
+    "content_type",
+    "payload",
+    "payload_base64",
+)
+STANDSTILLS = {
+    "leased": "another consumer holds every message",
+    "delayed": "every message is delayed",
+    "retries": "too many messages are being retried, and no new one comes before some of them end",
+    "tenant-share": "the tenant's share of message ranges in memory is used up",
+    "memory": "the limit of batches in memory is reached",
+}
 
 
 def recv(
@@ -33,13 +56,22 @@ def recv(
     wait: Annotated[
         str, typer.Option(metavar="<duration>", help="End when nothing came for so long.")
     ] = "2s",
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="<text>",
+            help="Print each so, such as '{command_id} {payload}'.",
+        ),
+    ] = "",
     actor: As = "bot",
     here: InstallationOptions,
 ) -> None:
     """Receive the commands of a target, and acknowledge them.
 
     Ends when nothing has come for a while; `--follow` goes on until Ctrl-C. What is looked at with `--no-ack` is
-    given back at the end, and counts as one attempt.
+    given back at the end, and counts as one attempt. `--format` knows the fields of `--json`; a payload is printed as
+    it came, so that it can be piped, and only on a terminal without control characters.
 
     \b
     Examples:
@@ -47,22 +79,25 @@ def recv(
       snavio recv discord-bot --follow         and what comes
       snavio recv discord-bot --no-ack --max 1 look at the next one
       snavio recv discord-bot --json | jq .payload
+      snavio recv discord-bot --format '{payload}' > payloads.txt
     """
     from snavio.cli.actor import act_as
     from snavio.clock import SystemClock
 
+    printing = _printer(form, here)
     installation = here.attach()
     who = act_as(actor, installation.mesh, now_unix_ns=SystemClock().unix_ns())
     limit = (most or 0) if ack else min(most or MOST_HELD, MOST_HELD)
     patience = None if follow else read_span(wait, option="--wait", least_s=0.1)
-    receiving = _receive(here, installation, who, target, most=limit, ack=ack, patience=patience)
-    received = asyncio.run(receiving)
-    if not received and not here.json and not follow:
-        line(f"Nothing waits in {who.topic(target)}.")
+    receiving = _receive(installation, who, target, most=limit, ack=ack, patience=patience, printing=printing)
+    received, standstill = asyncio.run(receiving)
+    if not received and not here.json and not form and not follow:
+        topic = who.topic(target)
+        why = STANDSTILLS.get(standstill)
+        line(f"Nothing of {topic} can be received now: {why}." if why else f"Nothing waits in {topic}.")
 
 
 async def _receive(
-    here: InstallationOptions,
     installation: Installation,
     who: Actor,
     target: str,
@@ -70,7 +105,9 @@ async def _receive(
     most: int,
     ack: bool,
     patience: float | None,
-) -> int:
+    printing: Callable[[Command], None],
+) -> tuple[int, str]:
+    """The number of commands that came, and the reason why nothing more did."""
     from snavio.cli.actor import require_serving
     from snavio.sdk import Consumer
 
@@ -93,7 +130,7 @@ async def _receive(
                 except TimeoutError:
                     break
                 received += 1
-                here.show(_document(command), _sentence(command))
+                printing(command)
                 if ack:
                     await command.ack()
                 else:
@@ -101,7 +138,44 @@ async def _receive(
         finally:
             for command in held:
                 await command.nack(delay_s=0, reason="only looked at")
-    return received
+    return received, consumer.standstill
+
+
+def _printer(form: str, here: InstallationOptions) -> Callable[[Command], None]:
+    """The way in which a command is printed; BadRequest for a field that none has, before anything is received."""
+    if not form:
+        return lambda command: here.show(_document(command), _sentence(command))
+    if here.json:
+        raise BadRequest("Say the form once: --json or --format.", reason="bad-format")
+    try:
+        parts = list(Formatter().parse(form))
+    except ValueError as error:
+        raise BadRequest(f"--format: {error}.", reason="bad-format") from None
+    for _, name, layout, conversion in parts:
+        # A layout could ask for gigabytes of spaces, and an attribute for what is none of a command's.
+        if name is not None and (name not in FIELDS or layout or conversion):
+            raise BadRequest(
+                f"--format: {{{name}}} must be one of {', '.join(FIELDS)}, without anything behind it.",
+                reason="bad-format",
+            )
+    return lambda command: _write(parts, command)
+
+
+def _write(parts: Sequence[tuple[str, str | None, str | None, str | None]], command: Command) -> None:
+    document = _document(command)
+    out = b""
+    for text, name, _, _ in parts:
+        out += text.encode()
+        if name == "payload":
+            out += command.payload
+        elif name == "payload_base64":
+            out += _base64(command.payload).encode()
+        elif name is not None:
+            out += str(document.get(name, "")).encode()
+    if sys.stdout.isatty():
+        out = one_line(out.decode(errors="replace"), most=0).encode()
+    sys.stdout.buffer.write(out + b"\n")
+    sys.stdout.flush()
 
 
 def _sentence(command: Command) -> str:
@@ -114,3 +188,7 @@ def _sentence(command: Command) -> str:
 def _document(command: Command) -> dict[str, Any]:
     about = picked(command, "command_id", "source", "target", "name", "timestamp", "attempt", "content_type")
     return about | payload_document(command.payload)
+
+
+def _base64(payload: bytes) -> str:
+    return base64.b64encode(payload).decode()

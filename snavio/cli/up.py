@@ -10,7 +10,8 @@ import os
 import shlex
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ParamSpec
 
 import typer
@@ -20,6 +21,7 @@ from snavio.cli.output import program
 from snavio.cli.render import Screen
 
 if TYPE_CHECKING:
+    from snavio.cli.registration import Registration
     from snavio.cli.up_views import UpView
     from snavio.launch.installation import Installation
 
@@ -32,6 +34,20 @@ def up(
         bool, typer.Option("--no-screen", help="Plain lines instead of a live screen.")
     ] = False,
     *,
+    port_base: Annotated[
+        int | None,
+        typer.Option(
+            "--port-base",
+            min=1024,
+            max=65_518,
+            metavar="<port>",
+            help="First of the ports, for a second mesh on this machine; 7401 as a rule.",
+        ),
+    ] = None,
+    seed: Annotated[
+        Path | None,
+        typer.Option("--seed", help="Register this file, as `snavio register` does."),
+    ] = None,
     here: InstallationOptions,
 ) -> None:
     """Start a mesh on this machine, and show what it does until Ctrl-C.
@@ -45,15 +61,24 @@ def up(
       snavio up                            state in .snavio
       snavio up --state-dir /tmp/mesh      another installation
       snavio up --no-screen > up.log &     in the background until `snavio down`
+      snavio up --seed service.toml        with a tenant of yours
+      snavio up --state-dir .second --port-base 7501
     """
     import snavio.native  # noqa: F401  says what to do when it was not built, before anything is started
+    from snavio.cli.registration import read_registration
     from snavio.cli.up_views import UpView
-    from snavio.config import installed, validate_all
     from snavio.launch.checks import LEFT_BEHIND_SECONDS, check_ports
+    from snavio.launch.installation import Installation
+    from snavio.launch.port_base import on_ports
 
-    installation = here.find()
     # All sections, now: a service that stumbles over its own would only be restarted again and again.
-    validate_all(installation.config, installed())
+    installation = here.find(whole=True)
+    # Read before anything is started: a file with mistakes would leave a mesh without what it should have.
+    registration = read_registration(seed) if seed is not None else None
+    ports: dict[str, str] = {}
+    if port_base is not None:
+        mesh, ports = on_ports(installation.mesh, port_base)
+        installation = Installation(mesh, installation.config)
     state = installation.state
     state.check_format()
     state.check_writable()
@@ -63,10 +88,12 @@ def up(
         check_ports(installation.mesh, patience_s=LEFT_BEHIND_SECONDS if left_behind else 0.0)
         state.note_run(installation.mesh)
         with Screen(json=here.json, live=not no_screen) as screen:
-            asyncio.run(_run(installation, UpView(screen)))
+            asyncio.run(_run(installation, UpView(screen), ports, registration))
 
 
-async def _run(installation: Installation, view: UpView) -> None:
+async def _run(
+    installation: Installation, view: UpView, ports: Mapping[str, str], registration: Registration | None
+) -> None:
     from snavio.clock import SystemClock
     from snavio.launch.demo_tenant import DemoTenant
     from snavio.launch.probes import Probes
@@ -78,7 +105,7 @@ async def _run(installation: Installation, view: UpView) -> None:
     clock, mesh = SystemClock(), installation.mesh
     stop, hurry = asyncio.Event(), asyncio.Event()
     _on_signals(stop, hurry)
-    processes = MeshProcesses(mesh, config=installation.config)
+    processes = MeshProcesses(mesh, config=installation.config, environment=ports)
     view.preparing("preparing certificates")
     await asyncio.to_thread(processes.prepare)
     async with Probes(mesh, certificates=installation.operator_certificates) as probes:
@@ -89,13 +116,14 @@ async def _run(installation: Installation, view: UpView) -> None:
             view.preparing("starting the services")
             await supervisor.start(healthy=view.healthy)
             await tenant.register()
+            seeded = await _seed(installation, registration)
             facts = {
                 "seconds": round(time.monotonic() - began, 3),
                 "state_dir": str(mesh.state_dir),
                 "pid": os.getpid(),
                 "addresses": processes.addresses,
             }
-            view.ready(facts, suggestions(installation))
+            view.ready(facts, [*seeded, *suggestions(installation)])
             readings = Readings(probes, clock=clock)
             show = spared(view.show)
             async with asyncio.TaskGroup() as group:
@@ -115,6 +143,20 @@ async def _run(installation: Installation, view: UpView) -> None:
             await supervisor.stop(hurry=hurry)
             with contextlib.suppress(OSError):
                 view.stopped()
+
+
+async def _seed(installation: Installation, registration: Registration | None) -> list[str]:
+    """Register the file of `--seed`; returns what is to be done next. An error ends the mesh that was to have it."""
+    from snavio.cli.caller import directory_client
+
+    if registration is None:
+        return []
+    async with directory_client(installation.mesh, installation.operator_certificates) as client:
+        done = await client.apply(registration.values, reason="snavio up --seed")
+    # Its token was answered now and is shown nowhere: a screen of numbers is no place for one.
+    return [f"{program()} enroll --new-token --tenant {born.tenant}" for born in done.enrolment] or [
+        f"{program()} tenant show {registration.tenant}"
+    ]
 
 
 def spared(tell: Callable[P, None]) -> Callable[P, None]:

@@ -7,6 +7,7 @@ bounded separately. Never gathers more than the largest possible response.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from snavio.domain.varint import varint
@@ -15,13 +16,23 @@ from snavio.errors import IntegrityError
 CHUNK_BYTES: Final = 64 << 10
 MAX_WHOLE_BYTES: Final = 2 << 20
 """Bytes of one response: a megabyte of messages with their framing, or one message of any size."""
-_PIECE: Final = b"\x2a"
-_MORE: Final = b"\x30\x01"
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkTags:
+    """The bytes before a piece, and those that say that another follows, in one kind of message."""
+
+    piece: bytes
+    more: bytes
+
+
+RESPONSE: Final = ChunkTags(b"\x2a", b"\x30\x01")
+JOURNAL_PAGE: Final = ChunkTags(b"\x3a", b"\x40\x01")
 _AROUND: Final = 16
 """Most bytes of a frame around its piece."""
 
 
-def in_chunks(response: bytes, chunk_bytes: int) -> Iterator[bytes]:
+def in_chunks(response: bytes, chunk_bytes: int, tags: ChunkTags = RESPONSE) -> Iterator[bytes]:
     """Frames of at most `chunk_bytes` each; the response itself when it fits, or when `chunk_bytes` is 0."""
     if not chunk_bytes or len(response) <= chunk_bytes:
         yield response
@@ -29,27 +40,28 @@ def in_chunks(response: bytes, chunk_bytes: int) -> Iterator[bytes]:
     length = chunk_bytes - _AROUND
     for first in range(0, len(response), length):
         piece = response[first : first + length]
-        more = _MORE if first + length < len(response) else b""
-        yield b"".join((_PIECE, varint(len(piece)), piece, more))
+        more = tags.more if first + length < len(response) else b""
+        yield b"".join((tags.piece, varint(len(piece)), piece, more))
 
 
 class Reassembly:
     """Reassembles the responses of one stream. IntegrityError for frames that are not pieces of one response."""
 
-    def __init__(self, *, max_bytes: int = MAX_WHOLE_BYTES) -> None:
+    def __init__(self, *, max_bytes: int = MAX_WHOLE_BYTES, tags: ChunkTags = RESPONSE) -> None:
         self._max_bytes = max_bytes
+        self._tags = tags
         self._pieces: list[bytes] = []
         self._size = 0
 
     def take(self, frame: bytes) -> bytes | None:
         """Add a frame; the response that it completes, or None while more frames are needed."""
-        if not frame.startswith(_PIECE):
+        if not frame.startswith(self._tags.piece):
             if self._pieces:
                 raise IntegrityError("A response came between two pieces of another.", reason="malformed")
             return frame
         length, start = _read_varint(frame, 1)
         piece, rest = frame[start : start + length], frame[start + length :]
-        if len(piece) != length or not piece or rest not in (b"", _MORE):
+        if len(piece) != length or not piece or rest not in (b"", self._tags.more):
             raise IntegrityError("A piece of a response cannot be read.", reason="malformed")
         self._size += length
         if self._size > self._max_bytes:

@@ -5,6 +5,7 @@ Never forgets a part: each is settled, or lost, with whether it may have arrived
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 
 from snavio.hop.room_waiters import RoomWaiters
@@ -50,7 +51,7 @@ class ClientLimits:
         )
 
 
-class BatchCarrier:
+class BatchCarrier(ABC):
     """One stream of batches, as the client and its batches see it."""
 
     def __init__(self) -> None:
@@ -63,13 +64,13 @@ class BatchCarrier:
         self.led: InFlightBatch | None = None
         """The batch that was the first on it."""
 
+    @abstractmethod
     def end_half(self) -> None:
         """Send nothing more; answers are still read."""
-        raise NotImplementedError
 
+    @abstractmethod
     def finish(self) -> None:
         """End the stream: nothing on it waits for an answer."""
-        raise NotImplementedError
 
 
 @dataclass(slots=True)

@@ -20,7 +20,6 @@ from snavio.replication.denylist import Denylist, denylist_poller
 from snavio.rpc.certificate_gate import CertificateGate
 from snavio.rpc.certificate_refusals import CertificateRefusals
 from snavio.rpc.channel import MeshChannel
-from snavio.rpc.connection_options import MAX_MESSAGE_BYTES
 from snavio.rpc.credentials import CertificateFiles
 from snavio.rpc.limits import WINDOW_BYTES
 from snavio.rpc.methods import Methods
@@ -147,7 +146,6 @@ class ServiceHost(Parts):
         leaving: Callable[[], None] | None = None,
         window_bytes: int = WINDOW_BYTES,
         unary_limit_s: float = UNARY_LIMIT_S,
-        max_message_bytes: int = MAX_MESSAGE_BYTES,
     ) -> int:
         """Serve `methods` and introspection, with `explain` of recent commands too; returns the port.
 
@@ -167,7 +165,6 @@ class ServiceHost(Parts):
             window_bytes=window_bytes,
             unary_limit_s=unary_limit_s,
             shares=self.shares,
-            max_message_bytes=max_message_bytes,
         )
         self._leaving = leaving
         if self._renewal is not None:

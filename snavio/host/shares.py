@@ -27,6 +27,7 @@ BOUNDS: Final[Mapping[str, str]] = {
     "calls": "calls being served",
     "bytes": "bytes in flight",
     "streams": "open streams",
+    "side_streams": "open streams of health and reflection",
     "nonces": "remembered commands",
     "waiters": "waiting receives",
     "topics": "topics",

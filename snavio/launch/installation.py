@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from snavio.config import MeshSettings, load
+from snavio.config import MeshSettings, installed, load, validate_all
 from snavio.errors import StateError, Unavailable
 from snavio.launch.state import RunningMesh, StateFolder
 
@@ -36,10 +36,15 @@ class Installation:
         return self.mesh.certificates(OPERATOR_FOLDER)
 
 
-def find(*, state_dir: Path | None, config: Path | None) -> Installation:
-    """The installation that these options mean: `snavio.toml` here unless another is named, or none."""
+def find(*, state_dir: Path | None, config: Path | None, whole: bool = False) -> Installation:
+    """The installation that these options mean: `snavio.toml` here unless another is named, or none.
+
+    With `whole` every section of the configuration is validated, and all mistakes are told together.
+    """
     if config is None and CONFIG_FILE.is_file():
         config = CONFIG_FILE
+    if whole:
+        validate_all(config, installed())
     mesh, _ = load(MeshSettings, "mesh", config=config)
     if state_dir is not None:
         mesh = mesh.model_copy(update={"state_dir": state_dir})

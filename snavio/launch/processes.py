@@ -34,8 +34,12 @@ _OWN_GROUP: Final = 0
 class MeshProcesses:
     """The processes of one state folder."""
 
-    def __init__(self, mesh: MeshSettings, *, config: Path | None) -> None:
+    def __init__(
+        self, mesh: MeshSettings, *, config: Path | None, environment: Mapping[str, str] | None = None
+    ) -> None:
         self.mesh = mesh
+        self._given = dict(environment or {})
+        """Settings of this run that stand in no file, such as its ports."""
         self.state_dir = mesh.state_dir.absolute()
         self.addresses = {name: str(getattr(mesh, name)) for name in SERVICES}
         self.config = config
@@ -246,6 +250,7 @@ class MeshProcesses:
             "PYTHONPATH": path,
             "SNAVIO_FOLLOW_PARENT": str(os.getpid()),
             "SNAVIO_MESH__STATE_DIR": str(self.state_dir),
+            **self._given,
         }
 
 

@@ -11,10 +11,11 @@ from typing import Final
 
 import orjson
 
+from snavio.adapters.embedded.commit_mark import mark_path, require_not_emptied
 from snavio.adapters.embedded.files import replace_private_file
 from snavio.adapters.embedded.keystore_check import check_key_store
 from snavio.adapters.embedded.mailbox_copy import damaged_batches
-from snavio.adapters.embedded.store_copy import faults_of, unowned
+from snavio.adapters.embedded.store_copy import faults_of, lost_commits, unowned
 from snavio.adapters.embedded.store_rescue import rescue
 from snavio.adapters.embedded.store_rows import LostRow
 from snavio.adapters.embedded.write_ahead_log import walk
@@ -50,7 +51,8 @@ class RescuedStore:
 def check(state: Path) -> list[Checked]:
     """Every store in `state`, in the order of a backup; also while its mesh runs."""
     _require_stores(state)
-    found = [_check(store, state) for store in STORES if store.path(state).exists()]
+    there = [store for store in STORES if (path := store.path(state)).exists() or mark_path(path).exists()]
+    found = [_check(store, state) for store in there]
     if (state / KEYS_PLACE).exists():
         found.append(_check_keys(state))
     return found
@@ -64,6 +66,10 @@ def _require_stores(state: Path) -> None:
 def _check(store: Store, state: Path) -> Checked:
     path = store.path(state)
     faults: list[str] = []
+    try:
+        require_not_emptied(path)
+    except IntegrityError as error:
+        return Checked(store.name, store.place, (str(error).partition(". Stop")[0],))
     with unowned(path) as stopped:
         if stopped:
             try:
@@ -72,6 +78,8 @@ def _check(store: Store, state: Path) -> Checked:
                 faults.append(str(error).partition(":")[0])
         try:
             faults += faults_of(path)
+            if not faults and (lost := lost_commits(path)):
+                faults.append(f"the last {lost} acknowledged transactions of {path} are gone")
             if store.name == "mailbox" and stopped and not faults:
                 batches = damaged_batches(path)
                 faults += [f"batch {number} of {topic} is damaged" for topic, number in batches]

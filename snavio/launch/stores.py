@@ -37,5 +37,5 @@ KEYS_PLACE: Final = "signer/keys.sealed"
 SEALING_KEY_PLACE: Final = "signer/sealing.key"
 FOLDERS: Final = ("mailbox", "relay", "slow", "registry", "fast", "shield", "signer", "certs")
 """Everything of an installation that a backup brings back; the archive and the logs stay where they are."""
-LEFT_OUT: Final = (".lock", "-wal", "-shm", ".db", ".seg", ".epoch", ".snapshot", ".opening", ".new")
+LEFT_OUT: Final = (".lock", "-wal", "-shm", "-mark", ".db", ".seg", ".epoch", ".snapshot", ".opening", ".new")
 """Endings of files that are copied as stores, or that only hold a reader's position."""

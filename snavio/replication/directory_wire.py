@@ -5,9 +5,10 @@ Never takes from a request what Registry derives, and never takes an unknown num
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from enum import IntEnum
+from functools import cache
 from typing import Any, Final, cast
 
 from snavio.domain.directory import (
@@ -118,16 +119,27 @@ def _message_of(kind: str) -> Any:
 
 
 def _write(value: Any, message: Any) -> Any:
-    plain = {}
-    for name in shape_of(type(value)):
+    plain, kind = {}, cast("Any", type(value))
+    for name, spelled, inner in _fields(kind, message):
         item = getattr(value, name)
-        spelled = SPELLED.get((type(value), name), name)
-        if is_dataclass(item):
-            inner = message.DESCRIPTOR.fields_by_name[spelled].message_type._concrete_class
-            plain[spelled] = _write(item, inner)
-        elif item is not None:
-            plain[spelled] = item
+        if item is not None:
+            plain[spelled] = _write(item, inner) if inner is not None else item
     return message(**plain)
+
+
+@cache
+def _fields(kind: Any, message: Any) -> Sequence[tuple[str, str, Any]]:
+    """Each field's name here and on the wire, and the message of one that is a value itself. Worked out once."""
+    found = []
+    for name, hint in shape_of(kind).items():
+        spelled = SPELLED.get((kind, name), name)
+        inner = (
+            message.DESCRIPTOR.fields_by_name[spelled].message_type._concrete_class
+            if is_dataclass(hint)
+            else None
+        )
+        found.append((name, spelled, inner))
+    return tuple(found)
 
 
 def _read(kind: type[Any], message: Any, where: str) -> Any:

@@ -28,6 +28,9 @@ from snavio.tracebacks import trace_of
 # Each call runs in its own task, and so has its own value. Unset outside of the interceptor.
 _OPEN: Final[ContextVar[OpenCall]] = ContextVar("open_call")
 
+SIDE_SERVICES: Final = "/grpc."
+"""Health and reflection, which every server has and every caller may call."""
+
 _log = structlog.get_logger(__name__)
 
 Behaviour = Callable[[Any, Any], Awaitable[Any]]
@@ -70,9 +73,12 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
                 guarded = self._wrap(method, handler.stream_unary, self._shares.calls)
                 return grpc.stream_unary_rpc_method_handler(guarded)
             if handler.stream_stream is not None:
-                guarded = self._wrap(method, handler.stream_stream, self._shares.streams)
+                guarded = self._wrap(method, handler.stream_stream, self._streams_of(method))
                 return grpc.stream_stream_rpc_method_handler(guarded)
         raise TypeError(f"{method} is not a handler that reads raw bytes")
+
+    def _streams_of(self, method: str) -> Shares:
+        return self._shares.side_streams if method.startswith(SIDE_SERVICES) else self._shares.streams
 
     def _wrap(self, method: str, behaviour: Behaviour, shares: Shares) -> Behaviour:
         async def guarded(requests: Any, context: Any) -> Any:

@@ -82,7 +82,8 @@ TABLE: Final[Mapping[str, tuple[AccessRule, ...]]] = MappingProxyType(
         "/snavio.v1.Signer/KeysetChanges": (mesh("shield"),),
         "/snavio.v1.Signer/TenantConfig": (SERVICE,),
         "/snavio.v1.Signer/SetMinimumKey": (OPERATOR,),
-        "/snavio.v1.Signer/DescribeKeysets": (OPERATOR, mesh("registry")),
+        # Principals see their tenant's; the servicer checks.
+        "/snavio.v1.Signer/DescribeKeysets": (OPERATOR, mesh("registry"), PRINCIPAL),
         "/snavio.v1.Signer/ReportKeyUsage": (mesh("shield"),),
         "/snavio.v1.Signer/ProvisionScope": (mesh("registry", "relay"), OPERATOR),
         "/snavio.v1.Signer/RotateScope": (OPERATOR,),
@@ -143,6 +144,10 @@ TABLE: Final[Mapping[str, tuple[AccessRule, ...]]] = MappingProxyType(
         "/snavio.v1.Registry/ListBans": (OPERATOR, PRINCIPAL, JOB),
         "/snavio.v1.Registry/ExplainBan": (OPERATOR, PRINCIPAL, JOB),
         "/snavio.v1.Registry/LiftBan": (OPERATOR,),
+        # Tenants list, delete and read the past of what is theirs; the servicer checks.
+        "/snavio.v1.Registry/ListEntries": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Registry/DeleteEntry": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Registry/ReadLog": (OPERATOR, PRINCIPAL),
         "/snavio.v1.Relay/Append": (ANY_MESH,),
         # Introspection is for operators and the mesh; health is for every caller.
         "/snavio.v1.Introspection/Status": (OPERATOR, ANY_MESH),

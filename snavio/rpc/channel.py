@@ -7,7 +7,6 @@ been executed: only the SDK knows that a command may be sent again.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
@@ -20,7 +19,7 @@ from snavio.errors import IntegrityError, SnavioError, Unauthenticated, Unavaila
 from snavio.host.background import background
 from snavio.pki import server_name
 from snavio.rpc.capability import CAPABILITY_KEY, CapabilityProvider
-from snavio.rpc.connection_options import COMMON_OPTIONS, Options
+from snavio.rpc.connection_options import CLIENT_SIZES, COMMON_OPTIONS, Options
 from snavio.rpc.credentials import CertificateBundle, CertificateFiles, CertificateWatch, channel_credentials
 from snavio.rpc.proto_message import ProtoMessage
 from snavio.rpc.status import error_of
@@ -117,19 +116,22 @@ class MeshChannel:
         )
         return self._current().stream_stream(method)(metadata=_metadata(self._streamed_with))
 
-    async def heed(self, rpc_error: Any) -> bool:
+    async def heed(self, rpc_error: Any, *, strict: bool = False) -> bool:
         """Evaluate the end of a stream: if its capability was refused, get another before the next one is opened.
 
-        True in that case, so that another stream may succeed.
+        True in that case, so that another stream may succeed. With `strict`, the error when there is none to be had.
         """
         if self._capability_provider is None:
             return False
         error = error_of(rpc_error)
         if not isinstance(error, Unauthenticated) or not self._capability_provider.helps(error):
             return False
-        # What does not succeed now is tried again after the next refusal.
-        with contextlib.suppress(SnavioError):
+        try:
             await self._capability_provider.replace(error, self._streamed_with)
+        except SnavioError:
+            # What does not succeed now is tried again after the next refusal.
+            if strict:
+                raise
         return True
 
     def generation(self) -> int:
@@ -198,6 +200,7 @@ def _metadata(presented: str | None) -> tuple[tuple[str, str], ...] | None:
 def _options(name: str) -> Options:
     return (
         *COMMON_OPTIONS,
+        *CLIENT_SIZES,
         ("grpc.ssl_target_name_override", name),
         ("grpc.enable_retries", 0),
         # A proxy from the environment could only see ciphertext, and would break every call to loopback.

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from snavio.native import MESH_BATCH_BYTES
+from snavio.rpc.limits import MAX_FRAME_BYTES
 
-# Twice a frame of the mesh: the rest is room for verdicts, pages of changes and receipts.
-MAX_MESSAGE_BYTES: Final = 2 * MESH_BATCH_BYTES
+# From a server to its client, which asked for it: deliveries, pages of changes and receipts.
+MAX_ANSWER_BYTES: Final = 4 << 20
 
 KEEPALIVE_INTERVAL_S: Final = 20.0
 KEEPALIVE_TIMEOUT_S: Final = 10.0
@@ -21,9 +21,12 @@ HANDSHAKE_TIMEOUT_S: Final = 10.0
 
 Options = tuple[tuple[str, int | str], ...]
 
+CLIENT_SIZES: Final[Options] = (
+    ("grpc.max_receive_message_length", MAX_ANSWER_BYTES),
+    ("grpc.max_send_message_length", MAX_FRAME_BYTES),
+)
+
 COMMON_OPTIONS: Final[Options] = (
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     # Snavio compresses nothing, and decompressing a message would be work done before the interceptor has authorised
     # its sender. The first option disables decompression, the second returns the reason to the client.
     ("grpc.per_message_decompression", 0),

@@ -72,11 +72,26 @@ class Descriptors:
         try:
             return _written(self._pool.FindFileContainingSymbol(symbol))
         except KeyError:
-            # The pool knows messages, fields, enums and services by name, and methods only within their service.
-            service, _, method = symbol.rpartition(".")
-            return _written(
-                self._pool.FindServiceByName(service).methods_by_name[method].containing_service.file
-            )
+            # The pool knows messages, fields, enums and services by name, and others only within what they belong to.
+            return _written(self._owner_of(symbol).file)
+
+    def _owner_of(self, symbol: str) -> Any:
+        """The service of a method, the message of a oneof, or the enum of a value that is named beneath it, as grpcurl
+        prints values.
+        """
+        owner, _, name = symbol.rpartition(".")
+        for find, members in (
+            (self._pool.FindServiceByName, "methods_by_name"),
+            (self._pool.FindMessageTypeByName, "oneofs_by_name"),
+            (self._pool.FindEnumTypeByName, "values_by_name"),
+        ):
+            try:
+                found = find(owner)
+            except KeyError:
+                continue
+            if name in getattr(found, members):
+                return found
+        raise KeyError(symbol)
 
     def _v1(self) -> FileDescriptorProto:
         """The descriptor of reflection v1, which grpcio-reflection lacks: v1alpha's under the later name."""
@@ -85,7 +100,9 @@ class Descriptors:
         proto.name, proto.package = V1_FILE, "grpc.reflection.v1"
         for message in proto.message_type:
             for field in message.field:
-                field.type_name = _later(field.type_name)
+                # A number or a text that names a type, were it an empty one, makes clients refuse the whole file.
+                if field.HasField("type_name"):
+                    field.type_name = _later(field.type_name)
         for service in proto.service:
             for method in service.method:
                 method.input_type, method.output_type = _later(method.input_type), _later(method.output_type)

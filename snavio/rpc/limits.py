@@ -8,9 +8,12 @@ from __future__ import annotations
 from typing import Final
 
 PUBLIC_FRAME_BYTES: Final = 1 << 20
-"""The largest message from outside the mesh; hops inside the mesh agree on more."""
+"""The largest message from outside the mesh."""
 FRAME_SLACK_BYTES: Final = 64 << 10
 """Accepted by gRPC beyond a method's bound, so that the refusal can say which bound was exceeded."""
+MAX_FRAME_BYTES: Final = PUBLIC_FRAME_BYTES + FRAME_SLACK_BYTES
+"""The largest message that any server lets gRPC receive: an unfinished one is kept where nobody can count it, and gRPC
+has one limit per port. Batches inside the mesh fit into it with their runs."""
 
 WINDOW_BYTES: Final = 128 << 10
 """Buffered by gRPC for one call before its handler reads; gRPC's default is 4 MiB."""
@@ -30,6 +33,8 @@ SWEEP_S: Final = 1.0
 
 CALLS: Final = 4096
 STREAMS: Final = 2048
+SIDE_STREAMS: Final = 256
+"""Health watches and reflection: a tenant has as many there as its bytes in flight have room for whole frames."""
 BYTES_IN_FLIGHT: Final = 256 << 20
 GRPC_CALLS: Final = 65_536
 """gRPC's own bound, which knows no tenants: far above those that do."""

@@ -5,12 +5,15 @@ Never leaves to gRPC's defaults a value that an attacker or a dead peer could st
 
 from __future__ import annotations
 
+import contextlib
+import socket
 from typing import Any
 
 from snavio.errors import StateError
 from snavio.rpc.connection_options import (
     COMMON_OPTIONS,
     HANDSHAKE_TIMEOUT_S,
+    MAX_ANSWER_BYTES,
     MIN_PING_INTERVAL_S,
     Options,
 )
@@ -19,9 +22,9 @@ from snavio.rpc.connection_options import (
 def server_options(*, max_message_bytes: int, window_bytes: int) -> Options:
     """The options that all have."""
     return (
-        # A gRPC server takes the last of several options with one name.
-        *(option for option in COMMON_OPTIONS if option[0] != "grpc.max_receive_message_length"),
+        *COMMON_OPTIONS,
         ("grpc.max_receive_message_length", max_message_bytes),
+        ("grpc.max_send_message_length", MAX_ANSWER_BYTES),
         # An unread body must not fill the memory; while one is read, the window follows its length.
         ("grpc.http2.bdp_probe", 0),
         ("grpc.http2.lookahead_bytes", window_bytes),
@@ -30,14 +33,37 @@ def server_options(*, max_message_bytes: int, window_bytes: int) -> Options:
     )
 
 
-async def listen(server: Any, address: str, credentials: Any) -> int:
+async def listen(server: Any, address: str, credentials: Any, *, shared: bool = False) -> int:
     """Start `server` at `address`; the port. StateError if the address is in use."""
+    if not shared:
+        _require_free(address)
     try:
         port: int = server.add_secure_port(address, credentials)
     except RuntimeError:
-        raise StateError(
-            f"Cannot listen on {address}: the address is taken, or is not one of this machine.",
-            reason="address-taken",
-        ) from None
+        raise _taken(address) from None
     await server.start()
     return port
+
+
+def _taken(address: str) -> StateError:
+    return StateError(
+        f"Cannot listen on {address}: the address is taken, or is not one of this machine.",
+        reason="address-taken",
+    )
+
+
+def _require_free(address: str) -> None:
+    """StateError where nobody could listen: gRPC would print a line of its own before ours."""
+    host, _, port = address.rpartition(":")
+    with contextlib.suppress(OSError, ValueError):
+        found = socket.getaddrinfo(
+            host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        family, kind, protocol, _, place = found[0]
+        with socket.socket(family, kind, protocol) as probe:
+            # As gRPC does: connections of an earlier process that still end do not occupy it.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(place)
+            except OSError:
+                raise _taken(address) from None

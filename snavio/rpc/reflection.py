@@ -14,6 +14,12 @@ from snavio.rpc.methods import Methods, parsed
 V1ALPHA: Final = "grpc.reflection.v1alpha.ServerReflection"
 V1: Final = "grpc.reflection.v1.ServerReflection"
 """The same messages under another name: identical on the wire."""
+_INSIDE_OF_BYTES: Final = (
+    "snavio.v1.command_pb2",
+    "google.rpc.status_pb2",
+    "google.rpc.error_details_pb2",
+)
+"""Messages that no method names: commands, and the details of errors, which a tool shows as bytes without these."""
 _MAX_BYTES: Final = 4 << 10
 _IDLE_S: Final = 60.0
 
@@ -33,6 +39,8 @@ def register_reflection(methods: Methods) -> None:
             if package == "snavio.v1":
                 # One service per file, named for it. A server on raw bytes may not have imported its own.
                 import_module(f"snavio.v1.{name.lower()}_pb2")
+        for module in _INSIDE_OF_BYTES:
+            import_module(module)
         descriptors = Descriptors(services)
         while (message := await call.read()) is not None:
             request = parsed(reflection_pb2.ServerReflectionRequest, message)

@@ -20,10 +20,17 @@ from snavio.rpc.auth_interceptor import AuthInterceptor, guarded_call
 from snavio.rpc.body import Bodies
 from snavio.rpc.call import WRITE_LIMIT_S, Call
 from snavio.rpc.certificate_gate import CertificateGate
-from snavio.rpc.connection_options import MAX_MESSAGE_BYTES, Options
+from snavio.rpc.connection_options import Options
 from snavio.rpc.credentials import CertificateFiles, server_credentials
 from snavio.rpc.health import Health
-from snavio.rpc.limits import FIRST_READ_S, GRPC_CALLS, IDLE_STREAM_S, SMALL_ANSWER_BYTES, WINDOW_BYTES
+from snavio.rpc.limits import (
+    FIRST_READ_S,
+    GRPC_CALLS,
+    IDLE_STREAM_S,
+    MAX_FRAME_BYTES,
+    SMALL_ANSWER_BYTES,
+    WINDOW_BYTES,
+)
 from snavio.rpc.listening import listen, server_options
 from snavio.rpc.methods import Method, Methods
 from snavio.rpc.open_calls import OpenCall, OpenCalls
@@ -63,7 +70,7 @@ class MeshServer:
         trust_domain: str = DEFAULT_TRUST_DOMAIN,
         max_connection_age_s: float = 3600.0,
         shares: ServerShares | None = None,
-        max_message_bytes: int = MAX_MESSAGE_BYTES,
+        max_message_bytes: int = MAX_FRAME_BYTES,
         unary_limit_s: float = UNARY_LIMIT_S,
         first_read_s: float = FIRST_READ_S,
         idle_stream_s: float = IDLE_STREAM_S,
@@ -112,7 +119,7 @@ class MeshServer:
             options=self._options(),
             maximum_concurrent_rpcs=GRPC_CALLS,
         )
-        port = await listen(server, self._listen, server_credentials(self._files))
+        port = await listen(server, self._listen, server_credentials(self._files), shared=self._reuse_port)
         self._server = server
         return port
 

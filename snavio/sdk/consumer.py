@@ -26,7 +26,13 @@ from snavio.sdk.certificate import ServiceCertificate
 from snavio.sdk.delivery import Command, Integrity, Lease, Nack, Row
 from snavio.sdk.leases import LeaseKeeper
 from snavio.sdk.lifetime import Startable
-from snavio.sdk.message_source import MOST_PER_RECEIVE, MessageSource, ReceiveCalls, ReceiveStream
+from snavio.sdk.message_source import (
+    MOST_PER_RECEIVE,
+    MessageSource,
+    ReceiveCalls,
+    ReceiveStream,
+    standstill_of,
+)
 from snavio.sdk.retry_forever import persist
 from snavio.sdk.settings import ReceiveSettings
 
@@ -55,8 +61,8 @@ class Consumer(Startable):
     """The receiving half of the SDK: `async for command in consumer`. Lives on one event loop.
 
     Settle every command; the lease of one that is forgotten is extended for as long as the consumer is open.
-    `capability` is presented instead of one that is asked for: one that somebody gave, narrowed or not. With `stream`,
-    messages come as they are ready, and large responses in chunks of 64 KiB; without, a response is a call.
+    `capability` is presented instead of one that is asked for: one that somebody gave, narrowed or not. Messages
+    come over a stream as they are ready, large responses in chunks of 64 KiB; with `stream=False` each is a call.
     """
 
     def __init__(
@@ -74,7 +80,7 @@ class Consumer(Startable):
         trust_domain: str = DEFAULT_TRUST_DOMAIN,
         clock: Clock | None = None,
         capability: str | None = None,
-        stream: bool = False,
+        stream: bool = True,
     ) -> None:
         self._address = mailbox
         self._topic = topic
@@ -113,6 +119,9 @@ class Consumer(Startable):
         self._unsettled = 0
         self.integrity_failures = 0
         """Messages that did not match their hashes (E_INTEGRITY) and were given back unseen."""
+        self.standstill = ""
+        """Why the topic hands out nothing although it holds messages: `leased`, `delayed`, `retries`, `tenant-share` or
+        `memory`; empty when it is empty, or hands out."""
         self._handed = 0
         self._rows: list[Row] = []
         self._lease: Lease | None = None
@@ -253,6 +262,7 @@ class Consumer(Startable):
             except ValueError:
                 raise IntegrityError("The mailbox's answer cannot be read.", reason="malformed") from None
             now = self._clock.mono_ns()
+            self.standstill = "" if rows or not answer else standstill_of(answer)
             if rows:
                 receiving.took(len(rows))
                 lease = Lease(boot_epoch, rows, now_mono_ns=now, visibility_ns=self._visibility_ns)

@@ -22,7 +22,7 @@ from snavio.domain.enrolment import parse_token
 from snavio.domain.identity import Identity, IdentityKind, parse_identity
 from snavio.errors import BadRequest, IntegrityError, NotAllowed, StateError, Unavailable
 from snavio.pki import CERTIFICATE_FILE, fingerprint_of, make_key_and_csr, server_name
-from snavio.rpc.connection_options import COMMON_OPTIONS
+from snavio.rpc.connection_options import CLIENT_SIZES, COMMON_OPTIONS
 from snavio.rpc.renewal import Certified, keep_certificate
 from snavio.rpc.status import error_of
 from snavio.v1.enrolment_pb2 import EnrollRequest, EnrollResponse
@@ -154,6 +154,7 @@ async def _call(address: str, request: EnrollRequest, *, ca_pem: bytes, trust_do
     """This connection is verified in full: the CA, and that it is Signer who answers."""
     options = (
         *COMMON_OPTIONS,
+        *CLIENT_SIZES,
         ("grpc.ssl_target_name_override", server_name(Identity(trust_domain, IdentityKind.MESH, "signer"))),
         ("grpc.enable_retries", 0),
         ("grpc.enable_http_proxy", 0),

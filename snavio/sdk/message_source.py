@@ -14,7 +14,7 @@ from snavio.domain.chunks import CHUNK_BYTES, Reassembly
 from snavio.errors import SnavioError, Unauthenticated, Unavailable
 from snavio.rpc.channel import MeshChannel
 from snavio.rpc.status import error_of
-from snavio.v1.mailbox_pb2 import ReceiveRequest, RecvStreamRequest
+from snavio.v1.mailbox_pb2 import ReceiveRequest, ReceiveResponse, RecvStreamRequest, Standstill
 
 CALL = "/snavio.v1.Mailbox/Receive"
 STREAM = "/snavio.v1.Mailbox/RecvStream"
@@ -22,6 +22,13 @@ MOST_PER_RECEIVE = 1000
 MAX_RECEIVE_BYTES = 1 << 20
 ANSWER_MARGIN_S = 5.0
 NOTHING = b""
+
+
+def standstill_of(response: bytes) -> str:
+    """The reason that a response without messages gives, such as `leased`; empty when it gives none."""
+    name: str = Standstill.Name(ReceiveResponse.FromString(response).standstill)
+    reason = name.removeprefix("STANDSTILL_").lower().replace("_", "-")
+    return "" if reason == "unspecified" else reason
 
 
 class MessageSource(Protocol):
@@ -66,6 +73,7 @@ class ReceiveCalls:
             max_messages=min(room, MOST_PER_RECEIVE),
             max_bytes=MAX_RECEIVE_BYTES,
             wait_ms=round(self._wait_s * 1000),
+            explain=True,
         ).SerializeToString()
         return await self._channel.call_raw(CALL, request, timeout_s=self._wait_s + ANSWER_MARGIN_S)
 
@@ -97,6 +105,7 @@ class ReceiveStream:
             visibility_ms=visibility_ms,
             max_messages=MOST_PER_RECEIVE,
             max_bytes=MAX_RECEIVE_BYTES,
+            explain=True,
         )
         self._call: Any = None
         self._generation = 0
@@ -105,6 +114,20 @@ class ReceiveStream:
         self._pieces = Reassembly()
 
     async def receive(self, room: int) -> bytes:
+        try:
+            return await self._receive(room)
+        except grpc.aio.AioRpcError as broken:
+            self._call = None
+            if not await self._channel.heed(broken, strict=True):
+                raise error_of(broken, peer="Mailbox", address=self._channel.address) from None
+        # Another certificate or capability is there now: at once, as a call would do it.
+        try:
+            return await self._receive(room)
+        except grpc.aio.AioRpcError as broken:
+            self._call = None
+            raise await self._heeded(broken) from None
+
+    async def _receive(self, room: int) -> bytes:
         try:
             if self._call is None:
                 if self._ended:
@@ -117,9 +140,6 @@ class ReceiveStream:
             code = await self._call.code()
             if code is not grpc.StatusCode.OK:
                 raise Unavailable("The stream broke.", reason="stream-broken")
-        except grpc.aio.AioRpcError as broken:
-            self._call = None
-            raise await self._heeded(broken) from None
         except grpc.aio.UsageError:
             # It ended while credit was written; how it did is told by the next one.
             pass
@@ -173,6 +193,6 @@ class ReceiveStream:
 
     async def _heeded(self, broken: grpc.aio.AioRpcError) -> SnavioError:
         error = error_of(broken, peer="Mailbox", address=self._channel.address)
-        if isinstance(error, Unauthenticated) and await self._channel.heed(broken):
+        if isinstance(error, Unauthenticated) and await self._channel.heed(broken, strict=True):
             return Unavailable(str(error), reason=error.reason)
         return error

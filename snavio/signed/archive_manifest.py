@@ -20,6 +20,8 @@ SCHEMA_VERSION: Final = 3
 ROOT: Final = "telemetry"
 """The folder of an archive that contains all exports."""
 MAX_MANIFEST_BYTES: Final = 8 << 20
+MAX_SIGNED_BYTES: Final = 1 << 20
+"""Signed by Signer in one call: a manifest that is larger can be read and not made."""
 MAX_FILES: Final = 10_000
 
 _FIELDS: Final = {"type", "format", "number", "exported_at", "files", "replaces", "key_id", "signature"}

@@ -15,11 +15,13 @@ import grpc
 import structlog
 
 from snavio.clock import Clock
+from snavio.domain.chunks import JOURNAL_PAGE, in_chunks
 from snavio.domain.varint import varint
 from snavio.errors import SnavioError, Unavailable
 from snavio.host.background import background
 from snavio.ports.journal_mark import EndedLife, JournalMark
 from snavio.rpc.channel import MeshChannel
+from snavio.rpc.limits import PUBLIC_FRAME_BYTES
 from snavio.rpc.status import error_of
 from snavio.telemetry.journal import Journal
 from snavio.v1.relay_pb2 import JournalPage, JournalReceipt
@@ -70,6 +72,11 @@ class JournalUploader:
         self._reconnects = 0
         self._log = structlog.get_logger()
         self.connected = asyncio.Event()
+
+    @property
+    def started(self) -> bool:
+        """True once `start` was called."""
+        return self._task is not None
 
     def start(self) -> None:
         """Upload until `stop`."""
@@ -160,7 +167,7 @@ class JournalUploader:
                 self._mark.settled(life.epoch, receipt.durable_seq)
 
     async def _exchange(self, stream: Any, page: JournalPage, blocks: Iterable[bytes] = ()) -> JournalReceipt:
-        await stream.write(with_blocks(page, blocks))
+        await _write_page(stream, page, blocks)
         return _receipt(await stream.read())
 
     async def _read(self, stream: Any) -> None:
@@ -204,7 +211,7 @@ class JournalUploader:
                 if not blocks:
                     break
                 page = JournalPage(instance=self._instance, epoch=self._epoch, first_seq=blocks[0].first_seq)
-                await stream.write(with_blocks(page, (block.columns for block in blocks)))
+                await _write_page(stream, page, (block.columns for block in blocks))
                 self._pages += 1
                 in_flight.append(blocks[-1].last_seq)
                 # New blocks wait for their second to end, or until they fill a page.
@@ -219,6 +226,12 @@ class JournalUploader:
             while self._durable_seq < seq:
                 self._receipt.clear()
                 await self._receipt.wait()
+
+
+async def _write_page(stream: Any, page: JournalPage, blocks: Iterable[bytes]) -> None:
+    # A block can be larger than a frame: a batch with a route for each command has all of their names.
+    for frame in in_chunks(with_blocks(page, blocks), PUBLIC_FRAME_BYTES, JOURNAL_PAGE):
+        await stream.write(frame)
 
 
 def with_blocks(page: JournalPage, blocks: Iterable[bytes]) -> bytes:

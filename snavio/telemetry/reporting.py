@@ -102,6 +102,9 @@ class Reporting:
 
     async def stop(self) -> None:
         """Upload what is left, then release the mark. Call after the last event."""
+        if self.journal.on and self.journal.last_seq and not self._uploader.started:
+            # A start that was cut short has something to say about itself, such as a snapshot that it refused.
+            self._uploader.start()
         await self._uploader.stop()
         if self._mark is not None:
             self._mark.close()

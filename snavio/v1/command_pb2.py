@@ -24,14 +24,14 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17snavio/v1/command.proto\x12\tsnavio.v1\"\xe5\x01\n\x07\x43ommand\x12\n\n\x02id\x18\x01 \x01(\t\x12\x11\n\ttimestamp\x18\x02 \x01(\t\x12\x0c\n\x04type\x18\x03 \x01(\t\x12\x13\n\x0bkey_version\x18\x04 \x01(\t\x12\x10\n\x08\x61udience\x18\x05 \x01(\t\x12\x0c\n\x04hmac\x18\x06 \x01(\x0c\x12\x0e\n\x06target\x18\x07 \x01(\t\x12\x0c\n\x04name\x18\x08 \x01(\t\x12\x14\n\x0c\x63ontent_type\x18\t \x01(\t\x12\x0f\n\x07payload\x18\n \x01(\x0c\x12\x13\n\x0btraceparent\x18\x0b \x01(\t\x12\x13\n\x06source\x18\x0c \x01(\tH\x00\x88\x01\x01\x42\t\n\x07_sourceB%Z#snavio.local/gen/snavio/v1;snaviov1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17snavio/v1/command.proto\x12\tsnavio.v1\"\xe5\x01\n\x07\x43ommand\x12\n\n\x02id\x18\x01 \x01(\t\x12\x11\n\ttimestamp\x18\x02 \x01(\t\x12\x0c\n\x04type\x18\x03 \x01(\t\x12\x13\n\x0bkey_version\x18\x04 \x01(\t\x12\x10\n\x08\x61udience\x18\x05 \x01(\t\x12\x0c\n\x04hmac\x18\x06 \x01(\x0c\x12\x0e\n\x06target\x18\x07 \x01(\t\x12\x0c\n\x04name\x18\x08 \x01(\t\x12\x14\n\x0c\x63ontent_type\x18\t \x01(\t\x12\x0f\n\x07payload\x18\n \x01(\x0c\x12\x13\n\x0btraceparent\x18\x0b \x01(\t\x12\x13\n\x06source\x18\x0c \x01(\tH\x00\x88\x01\x01\x42\t\n\x07_sourceBR\n\x0flocal.snavio.v1P\x01Z\x18snavio.local/go/snaviov1\xaa\x02\tSnavio.V1\xca\x02\tSnavio\\V1\xea\x02\nSnavio::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'snavio.v1.command_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
-  _globals['DESCRIPTOR']._serialized_options = b'Z#snavio.local/gen/snavio/v1;snaviov1'
+  _globals['DESCRIPTOR']._serialized_options = b'\n\017local.snavio.v1P\001Z\030snavio.local/go/snaviov1\252\002\tSnavio.V1\312\002\tSnavio\\V1\352\002\nSnavio::V1'
   _globals['_COMMAND']._serialized_start=39
   _globals['_COMMAND']._serialized_end=268
 # @@protoc_insertion_point(module_scope)

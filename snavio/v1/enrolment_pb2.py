@@ -24,14 +24,14 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19snavio/v1/enrolment.proto\x12\tsnavio.v1\"=\n\rEnrollRequest\x12\r\n\x05token\x18\x01 \x01(\t\x12\x0f\n\x07\x63sr_pem\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\"w\n\x0e\x45nrollResponse\x12\x17\n\x0f\x63\x65rtificate_pem\x18\x01 \x01(\t\x12\x0e\n\x06\x63\x61_pem\x18\x02 \x01(\t\x12\x0e\n\x06serial\x18\x03 \x01(\t\x12\x19\n\x11not_after_unix_ns\x18\x04 \x01(\x03\x12\x11\n\tspiffe_id\x18\x05 \x01(\t2J\n\tEnrolment\x12=\n\x06\x45nroll\x12\x18.snavio.v1.EnrollRequest\x1a\x19.snavio.v1.EnrollResponseB%Z#snavio.local/gen/snavio/v1;snaviov1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19snavio/v1/enrolment.proto\x12\tsnavio.v1\"=\n\rEnrollRequest\x12\r\n\x05token\x18\x01 \x01(\t\x12\x0f\n\x07\x63sr_pem\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\"w\n\x0e\x45nrollResponse\x12\x17\n\x0f\x63\x65rtificate_pem\x18\x01 \x01(\t\x12\x0e\n\x06\x63\x61_pem\x18\x02 \x01(\t\x12\x0e\n\x06serial\x18\x03 \x01(\t\x12\x19\n\x11not_after_unix_ns\x18\x04 \x01(\x03\x12\x11\n\tspiffe_id\x18\x05 \x01(\t2J\n\tEnrolment\x12=\n\x06\x45nroll\x12\x18.snavio.v1.EnrollRequest\x1a\x19.snavio.v1.EnrollResponseBR\n\x0flocal.snavio.v1P\x01Z\x18snavio.local/go/snaviov1\xaa\x02\tSnavio.V1\xca\x02\tSnavio\\V1\xea\x02\nSnavio::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'snavio.v1.enrolment_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
-  _globals['DESCRIPTOR']._serialized_options = b'Z#snavio.local/gen/snavio/v1;snaviov1'
+  _globals['DESCRIPTOR']._serialized_options = b'\n\017local.snavio.v1P\001Z\030snavio.local/go/snaviov1\252\002\tSnavio.V1\312\002\tSnavio\\V1\352\002\nSnavio::V1'
   _globals['_ENROLLREQUEST']._serialized_start=40
   _globals['_ENROLLREQUEST']._serialized_end=101
   _globals['_ENROLLRESPONSE']._serialized_start=103

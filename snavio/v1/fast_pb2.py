@@ -25,14 +25,14 @@ _sym_db = _symbol_database.Default()
 from snavio.v1 import batch_pb2 as snavio_dot_v1_dot_batch__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14snavio/v1/fast.proto\x12\tsnavio.v1\x1a\x15snavio/v1/batch.proto2=\n\x04\x46\x61st\x12\x35\n\x08\x44ispatch\x12\x10.snavio.v1.Batch\x1a\x13.snavio.v1.Verdicts(\x01\x30\x01\x42%Z#snavio.local/gen/snavio/v1;snaviov1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14snavio/v1/fast.proto\x12\tsnavio.v1\x1a\x15snavio/v1/batch.proto2=\n\x04\x46\x61st\x12\x35\n\x08\x44ispatch\x12\x10.snavio.v1.Batch\x1a\x13.snavio.v1.Verdicts(\x01\x30\x01\x42R\n\x0flocal.snavio.v1P\x01Z\x18snavio.local/go/snaviov1\xaa\x02\tSnavio.V1\xca\x02\tSnavio\\V1\xea\x02\nSnavio::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'snavio.v1.fast_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
-  _globals['DESCRIPTOR']._serialized_options = b'Z#snavio.local/gen/snavio/v1;snaviov1'
+  _globals['DESCRIPTOR']._serialized_options = b'\n\017local.snavio.v1P\001Z\030snavio.local/go/snaviov1\252\002\tSnavio.V1\312\002\tSnavio\\V1\352\002\nSnavio::V1'
   _globals['_FAST']._serialized_start=58
   _globals['_FAST']._serialized_end=119
 # @@protoc_insertion_point(module_scope)

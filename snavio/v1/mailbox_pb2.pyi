@@ -176,6 +176,46 @@ class LeasedBatch(_message.Message):
     hash_chain: bytes
     def __init__(self, batch_id: _Optional[int] = ..., first: _Optional[int] = ..., attempt: _Optional[int] = ..., stored_unix_ns: _Optional[int] = ..., run: _Optional[_Iterable[_Union[_batch_pb2.Run, _Mapping]]] = ..., shard: _Optional[int] = ..., payload_hash: _Optional[bytes] = ..., hash_chain: _Optional[bytes] = ...) -> None: ...
 
+class StoredCommand(_message.Message):
+    __slots__ = ("id", "timestamp", "type", "key_version", "audience", "hmac", "target", "name", "content_type", "payload", "traceparent", "idem_key", "attr", "payload_hash")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    KEY_VERSION_FIELD_NUMBER: _ClassVar[int]
+    AUDIENCE_FIELD_NUMBER: _ClassVar[int]
+    HMAC_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_TYPE_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
+    IDEM_KEY_FIELD_NUMBER: _ClassVar[int]
+    ATTR_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_HASH_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    timestamp: str
+    type: str
+    key_version: str
+    audience: str
+    hmac: bytes
+    target: str
+    name: str
+    content_type: str
+    payload: bytes
+    traceparent: str
+    idem_key: str
+    attr: _containers.RepeatedCompositeFieldContainer[StoredAttribute]
+    payload_hash: bytes
+    def __init__(self, id: _Optional[str] = ..., timestamp: _Optional[str] = ..., type: _Optional[str] = ..., key_version: _Optional[str] = ..., audience: _Optional[str] = ..., hmac: _Optional[bytes] = ..., target: _Optional[str] = ..., name: _Optional[str] = ..., content_type: _Optional[str] = ..., payload: _Optional[bytes] = ..., traceparent: _Optional[str] = ..., idem_key: _Optional[str] = ..., attr: _Optional[_Iterable[_Union[StoredAttribute, _Mapping]]] = ..., payload_hash: _Optional[bytes] = ...) -> None: ...
+
+class StoredAttribute(_message.Message):
+    __slots__ = ("name", "value")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    value: str
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+
 class ReceiveResponse(_message.Message):
     __slots__ = ("boot_epoch", "batch", "integrity_failures", "standstill", "piece", "more")
     BOOT_EPOCH_FIELD_NUMBER: _ClassVar[int]

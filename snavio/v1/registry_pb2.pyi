@@ -1034,3 +1034,103 @@ class LiftBanResponse(_message.Message):
     version: int
     lifted: _containers.RepeatedCompositeFieldContainer[Ban]
     def __init__(self, version: _Optional[int] = ..., lifted: _Optional[_Iterable[_Union[Ban, _Mapping]]] = ...) -> None: ...
+
+class ListEntriesRequest(_message.Message):
+    __slots__ = ("kind", "tenant", "target", "page_token", "limit")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    tenant: str
+    target: str
+    page_token: str
+    limit: int
+    def __init__(self, kind: _Optional[str] = ..., tenant: _Optional[str] = ..., target: _Optional[str] = ..., page_token: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class StandingEntry(_message.Message):
+    __slots__ = ("entry", "version")
+    ENTRY_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    entry: Entry
+    version: int
+    def __init__(self, entry: _Optional[_Union[Entry, _Mapping]] = ..., version: _Optional[int] = ...) -> None: ...
+
+class ListEntriesResponse(_message.Message):
+    __slots__ = ("version", "entry", "next_page_token")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    ENTRY_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    entry: _containers.RepeatedCompositeFieldContainer[StandingEntry]
+    next_page_token: str
+    def __init__(self, version: _Optional[int] = ..., entry: _Optional[_Iterable[_Union[StandingEntry, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class DeleteEntryRequest(_message.Message):
+    __slots__ = ("kind", "key", "with_dependents", "dry_run", "options")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    WITH_DEPENDENTS_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    key: _containers.RepeatedScalarFieldContainer[str]
+    with_dependents: bool
+    dry_run: bool
+    options: WriteOptions
+    def __init__(self, kind: _Optional[str] = ..., key: _Optional[_Iterable[str]] = ..., with_dependents: _Optional[bool] = ..., dry_run: _Optional[bool] = ..., options: _Optional[_Union[WriteOptions, _Mapping]] = ...) -> None: ...
+
+class EntryCount(_message.Message):
+    __slots__ = ("kind", "count")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    count: int
+    def __init__(self, kind: _Optional[str] = ..., count: _Optional[int] = ...) -> None: ...
+
+class DeleteEntryResponse(_message.Message):
+    __slots__ = ("version", "changed", "dependent", "queue")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    DEPENDENT_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    changed: bool
+    dependent: _containers.RepeatedCompositeFieldContainer[EntryCount]
+    queue: _containers.RepeatedCompositeFieldContainer[QueueAddress]
+    def __init__(self, version: _Optional[int] = ..., changed: _Optional[bool] = ..., dependent: _Optional[_Iterable[_Union[EntryCount, _Mapping]]] = ..., queue: _Optional[_Iterable[_Union[QueueAddress, _Mapping]]] = ...) -> None: ...
+
+class QueueAddress(_message.Message):
+    __slots__ = ("kind", "address")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    kind: QueueKind
+    address: str
+    def __init__(self, kind: _Optional[_Union[QueueKind, str]] = ..., address: _Optional[str] = ...) -> None: ...
+
+class ReadLogRequest(_message.Message):
+    __slots__ = ("tenant", "kind", "since_version", "from_unix_ns", "to_unix_ns", "limit")
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    SINCE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    FROM_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    TO_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    tenant: str
+    kind: _containers.RepeatedScalarFieldContainer[str]
+    since_version: int
+    from_unix_ns: int
+    to_unix_ns: int
+    limit: int
+    def __init__(self, tenant: _Optional[str] = ..., kind: _Optional[_Iterable[str]] = ..., since_version: _Optional[int] = ..., from_unix_ns: _Optional[int] = ..., to_unix_ns: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class ReadLogResponse(_message.Message):
+    __slots__ = ("version", "change", "more")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CHANGE_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    change: _containers.RepeatedCompositeFieldContainer[Change]
+    more: bool
+    def __init__(self, version: _Optional[int] = ..., change: _Optional[_Iterable[_Union[Change, _Mapping]]] = ..., more: _Optional[bool] = ...) -> None: ...

@@ -25,20 +25,20 @@ _sym_db = _symbol_database.Default()
 from snavio.v1 import telemetry_pb2 as snavio_dot_v1_dot_telemetry__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15snavio/v1/relay.proto\x12\tsnavio.v1\x1a\x19snavio/v1/telemetry.proto\"\xc8\x01\n\x0bJournalPage\x12\x10\n\x08instance\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x11\n\tfirst_seq\x18\x03 \x01(\x04\x12(\n\x05\x62lock\x18\x04 \x03(\x0b\x32\x19.snavio.v1.TelemetryBlock\x12+\n\x05\x65nded\x18\x06 \x03(\x0b\x32\x1c.snavio.v1.JournalPage.Ended\x1a(\n\x05\x45nded\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x10\n\x08last_seq\x18\x02 \x01(\x04J\x04\x08\x05\x10\x06\"4\n\x0eJournalReceipt\x12\x13\n\x0b\x64urable_seq\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x32H\n\x05Relay\x12?\n\x06\x41ppend\x12\x16.snavio.v1.JournalPage\x1a\x19.snavio.v1.JournalReceipt(\x01\x30\x01\x42%Z#snavio.local/gen/snavio/v1;snaviov1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15snavio/v1/relay.proto\x12\tsnavio.v1\x1a\x19snavio/v1/telemetry.proto\"\xe5\x01\n\x0bJournalPage\x12\x10\n\x08instance\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x11\n\tfirst_seq\x18\x03 \x01(\x04\x12(\n\x05\x62lock\x18\x04 \x03(\x0b\x32\x19.snavio.v1.TelemetryBlock\x12+\n\x05\x65nded\x18\x06 \x03(\x0b\x32\x1c.snavio.v1.JournalPage.Ended\x12\r\n\x05piece\x18\x07 \x01(\x0c\x12\x0c\n\x04more\x18\x08 \x01(\x08\x1a(\n\x05\x45nded\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x10\n\x08last_seq\x18\x02 \x01(\x04J\x04\x08\x05\x10\x06\"4\n\x0eJournalReceipt\x12\x13\n\x0b\x64urable_seq\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x32H\n\x05Relay\x12?\n\x06\x41ppend\x12\x16.snavio.v1.JournalPage\x1a\x19.snavio.v1.JournalReceipt(\x01\x30\x01\x42R\n\x0flocal.snavio.v1P\x01Z\x18snavio.local/go/snaviov1\xaa\x02\tSnavio.V1\xca\x02\tSnavio\\V1\xea\x02\nSnavio::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'snavio.v1.relay_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
-  _globals['DESCRIPTOR']._serialized_options = b'Z#snavio.local/gen/snavio/v1;snaviov1'
+  _globals['DESCRIPTOR']._serialized_options = b'\n\017local.snavio.v1P\001Z\030snavio.local/go/snaviov1\252\002\tSnavio.V1\312\002\tSnavio\\V1\352\002\nSnavio::V1'
   _globals['_JOURNALPAGE']._serialized_start=64
-  _globals['_JOURNALPAGE']._serialized_end=264
-  _globals['_JOURNALPAGE_ENDED']._serialized_start=218
-  _globals['_JOURNALPAGE_ENDED']._serialized_end=258
-  _globals['_JOURNALRECEIPT']._serialized_start=266
-  _globals['_JOURNALRECEIPT']._serialized_end=318
-  _globals['_RELAY']._serialized_start=320
-  _globals['_RELAY']._serialized_end=392
+  _globals['_JOURNALPAGE']._serialized_end=293
+  _globals['_JOURNALPAGE_ENDED']._serialized_start=247
+  _globals['_JOURNALPAGE_ENDED']._serialized_end=287
+  _globals['_JOURNALRECEIPT']._serialized_start=295
+  _globals['_JOURNALRECEIPT']._serialized_end=347
+  _globals['_RELAY']._serialized_start=349
+  _globals['_RELAY']._serialized_end=421
 # @@protoc_insertion_point(module_scope)

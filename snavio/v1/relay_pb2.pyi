@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class JournalPage(_message.Message):
-    __slots__ = ("instance", "epoch", "first_seq", "block", "ended")
+    __slots__ = ("instance", "epoch", "first_seq", "block", "ended", "piece", "more")
     class Ended(_message.Message):
         __slots__ = ("epoch", "last_seq")
         EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -21,12 +21,16 @@ class JournalPage(_message.Message):
     FIRST_SEQ_FIELD_NUMBER: _ClassVar[int]
     BLOCK_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
+    PIECE_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
     instance: str
     epoch: int
     first_seq: int
     block: _containers.RepeatedCompositeFieldContainer[_telemetry_pb2.TelemetryBlock]
     ended: _containers.RepeatedCompositeFieldContainer[JournalPage.Ended]
-    def __init__(self, instance: _Optional[str] = ..., epoch: _Optional[int] = ..., first_seq: _Optional[int] = ..., block: _Optional[_Iterable[_Union[_telemetry_pb2.TelemetryBlock, _Mapping]]] = ..., ended: _Optional[_Iterable[_Union[JournalPage.Ended, _Mapping]]] = ...) -> None: ...
+    piece: bytes
+    more: bool
+    def __init__(self, instance: _Optional[str] = ..., epoch: _Optional[int] = ..., first_seq: _Optional[int] = ..., block: _Optional[_Iterable[_Union[_telemetry_pb2.TelemetryBlock, _Mapping]]] = ..., ended: _Optional[_Iterable[_Union[JournalPage.Ended, _Mapping]]] = ..., piece: _Optional[bytes] = ..., more: _Optional[bool] = ...) -> None: ...
 
 class JournalReceipt(_message.Message):
     __slots__ = ("durable_seq", "epoch")

@@ -25,14 +25,14 @@ _sym_db = _symbol_database.Default()
 from snavio.v1 import batch_pb2 as snavio_dot_v1_dot_batch__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16snavio/v1/shield.proto\x12\tsnavio.v1\x1a\x15snavio/v1/batch.proto\"$\n\x0cGreetRequest\x12\x14\n\x0cwire_version\x18\x01 \x01(\r\"3\n\rSubmitRequest\x12\x0f\n\x07\x63ommand\x18\x01 \x01(\x0c\x12\x11\n\tbudget_ms\x18\x02 \x01(\r\"f\n\nSubmission\x12\x1f\n\x05hello\x18\x01 \x01(\x0b\x32\x10.snavio.v1.Hello\x12&\n\x06header\x18\x02 \x01(\x0b\x32\x16.snavio.v1.BatchHeader\x12\x0f\n\x07\x63ommand\x18\x03 \x03(\x0c\x32\xf0\x01\n\x06Shield\x12\x32\n\x05Greet\x12\x17.snavio.v1.GreetRequest\x1a\x10.snavio.v1.Hello\x12\x37\n\x06Submit\x12\x18.snavio.v1.SubmitRequest\x1a\x13.snavio.v1.Verdicts\x12\x39\n\x0bSubmitBatch\x12\x15.snavio.v1.Submission\x1a\x13.snavio.v1.Verdicts\x12>\n\x0cSubmitStream\x12\x15.snavio.v1.Submission\x1a\x13.snavio.v1.Verdicts(\x01\x30\x01\x42%Z#snavio.local/gen/snavio/v1;snaviov1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16snavio/v1/shield.proto\x12\tsnavio.v1\x1a\x15snavio/v1/batch.proto\"$\n\x0cGreetRequest\x12\x14\n\x0cwire_version\x18\x01 \x01(\r\"3\n\rSubmitRequest\x12\x0f\n\x07\x63ommand\x18\x01 \x01(\x0c\x12\x11\n\tbudget_ms\x18\x02 \x01(\r\"f\n\nSubmission\x12\x1f\n\x05hello\x18\x01 \x01(\x0b\x32\x10.snavio.v1.Hello\x12&\n\x06header\x18\x02 \x01(\x0b\x32\x16.snavio.v1.BatchHeader\x12\x0f\n\x07\x63ommand\x18\x03 \x03(\x0c\x32\xf0\x01\n\x06Shield\x12\x32\n\x05Greet\x12\x17.snavio.v1.GreetRequest\x1a\x10.snavio.v1.Hello\x12\x37\n\x06Submit\x12\x18.snavio.v1.SubmitRequest\x1a\x13.snavio.v1.Verdicts\x12\x39\n\x0bSubmitBatch\x12\x15.snavio.v1.Submission\x1a\x13.snavio.v1.Verdicts\x12>\n\x0cSubmitStream\x12\x15.snavio.v1.Submission\x1a\x13.snavio.v1.Verdicts(\x01\x30\x01\x42R\n\x0flocal.snavio.v1P\x01Z\x18snavio.local/go/snaviov1\xaa\x02\tSnavio.V1\xca\x02\tSnavio\\V1\xea\x02\nSnavio::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'snavio.v1.shield_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
-  _globals['DESCRIPTOR']._serialized_options = b'Z#snavio.local/gen/snavio/v1;snaviov1'
+  _globals['DESCRIPTOR']._serialized_options = b'\n\017local.snavio.v1P\001Z\030snavio.local/go/snaviov1\252\002\tSnavio.V1\312\002\tSnavio\\V1\352\002\nSnavio::V1'
   _globals['_GREETREQUEST']._serialized_start=60
   _globals['_GREETREQUEST']._serialized_end=96
   _globals['_SUBMITREQUEST']._serialized_start=98

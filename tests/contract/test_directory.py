@@ -18,6 +18,7 @@ from snavio.domain.directory import (
     AclEntry,
     DirectoryView,
     Draft,
+    Overlay,
     Profile,
     Route,
     Service,
@@ -108,6 +109,41 @@ async def test_counts_are_by_kind_and_parent(directory: Directory) -> None:
         await put(directory, value)
     version, count = await directory.read(lambda view: view.count(Service, "acme"))
     assert (version, count) == (4, 2)
+
+
+async def test_values_beyond_a_key_and_with_an_ending_are_found_in_order(directory: Directory) -> None:
+    rights = [
+        AclEntry(source, target, name)
+        for source in ("a/b", "a/b-c")
+        for target in ("bot", "bot.x")
+        for name in ("A", "B")
+    ]
+    for right in reversed(rights):
+        await put(directory, right)
+
+    def walked(view: DirectoryView, size: int) -> list[AclEntry]:
+        found: list[AclEntry] = []
+        while page := view.beginning(AclEntry, "a/b", limit=size, after=found[-1].key if found else ()):
+            found += page
+        return found
+
+    for size in (1, 3):
+        _, found = await directory.read(partial(walked, size=size))
+        assert found == rights[:4]
+    _, under = await directory.read(
+        lambda view: view.under(AclEntry, "bot", limit=9, after=("a/b", "bot", "A"), ending="A")
+    )
+    assert list(under) == [AclEntry("a/b-c", "bot", "A")]
+    _, overlaid = await directory.read(
+        lambda view: _with_one_less(view, rights[0]).under(AclEntry, "bot", limit=9, ending="A")
+    )
+    assert list(overlaid) == [AclEntry("a/b-c", "bot", "A")]
+
+
+def _with_one_less(view: DirectoryView, value: Value) -> Overlay:
+    overlay = Overlay(view)
+    overlay.add(Draft(value, deleted=True))
+    return overlay
 
 
 async def test_pages_lead_through_the_whole_log_in_order(directory: Directory) -> None:

@@ -15,13 +15,17 @@ from typing import Any
 
 import pytest
 
+from services.signer.bootstrap import prepare
 from services.signer.certificates.issue_order import IssueOrder
 from services.signer.certificates.revocation import CertificateRevocation
+from services.signer.settings import SignerSettings
+from snavio import pki
 from snavio.adapters.embedded.sealed_keystore import SealedKeyStore
 from snavio.adapters.embedded.sealing import SealingKey
 from snavio.adapters.embedded.sqlite_capabilities import SqliteCapabilityLedger
 from snavio.adapters.embedded.sqlite_certificates import SqliteCertificateLedger
 from snavio.clock import ManualClock
+from snavio.config import MeshSettings
 from snavio.domain.identity import Identity, IdentityKind, parse_identity
 from snavio.domain.lineage import ALWAYS
 from snavio.domain.verdict import Verdict
@@ -129,3 +133,16 @@ async def test_capabilities_endings_and_bars_are_there_and_bars_are_the_operator
         with pytest.raises(NotAllowed):
             await ledger.restore_holder(left, operator=False)
         await ledger.close()
+
+
+async def test_certificates_of_the_first_release_are_made_anew_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Go program can connect to no service that shows one; see `snavio.pki.LINEAGE_OID`."""
+    mesh = MeshSettings(state_dir=tmp_path)
+    with monkeypatch.context() as release:
+        release.setattr(pki, "LINEAGE_OID", pki.LINEAGE_OID_0_1)
+        first = await prepare(mesh, SignerSettings(), clock=ManualClock(NOW))
+    assert {"shield", "operator-admin"} <= set(first)
+    assert set(await prepare(mesh, SignerSettings(), clock=ManualClock(NOW))) == set(first)
+    assert await prepare(mesh, SignerSettings(), clock=ManualClock(NOW)) == []

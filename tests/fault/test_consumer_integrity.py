@@ -14,7 +14,7 @@ from snavio.admin.queue import QueueClient
 from snavio.clock import SystemClock
 from snavio.errors import Code, IntegrityError
 from snavio.sdk import Consumer
-from snavio.sdk.message_source import ReceiveCalls
+from snavio.sdk.message_source import ReceiveStream
 from snavio.v1.mailbox_pb2 import ReceiveResponse
 from tests.support.mailbox import SECONDS, TOPIC, MailboxFixture, commands, running_mailbox, send_batch
 
@@ -67,10 +67,10 @@ def repeat_batch(response: bytes) -> bytes:
 
 def tampering(monkeypatch: pytest.MonkeyPatch, tamper: Tamper, *, times: int) -> None:
     """Change the next so many responses with messages on their way to the SDK."""
-    receive = ReceiveCalls.receive
+    receive = ReceiveStream.receive
     left = times
 
-    async def changed(self: ReceiveCalls, room: int) -> bytes:
+    async def changed(self: ReceiveStream, room: int) -> bytes:
         nonlocal left
         response = await receive(self, room)
         if not left or not ReceiveResponse.FromString(response).batch:
@@ -78,7 +78,7 @@ def tampering(monkeypatch: pytest.MonkeyPatch, tamper: Tamper, *, times: int) ->
         left -= 1
         return tamper(response)
 
-    monkeypatch.setattr(ReceiveCalls, "receive", changed)
+    monkeypatch.setattr(ReceiveStream, "receive", changed)
 
 
 def consumer_of(office: MailboxFixture, **options: Any) -> Consumer:

@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
+from services.shield.servicer import MAX_PAYLOAD_BYTES
 from snavio.admin.operator import Operator
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, IdentityKind
 from snavio.rpc.credentials import CertificateFiles
+from snavio.rpc.limits import MAX_FRAME_BYTES
 from tests.conftest import Figure
 from tests.support.mesh import NAME, TARGET, DemoMesh
 from tests.support.raw_http2 import PREFACE, RawHttp2, message_head, tls
@@ -114,6 +116,33 @@ async def test_a_slow_loris_loses_its_call_at_every_port(mesh: DemoMesh) -> None
     async with asyncio.TaskGroup() as group:
         for port in PORTS:
             group.create_task(loris(port), name=port)
+
+
+async def test_a_frame_beyond_a_mebibyte_is_refused_at_its_head_at_every_port(mesh: DemoMesh) -> None:
+    """Unfinished frames of streams are in gRPC's memory, where no share counts them."""
+    certificates = CertificateFiles.in_folder(mesh.certificates("acme-billing"))
+    context = context_of(certificates, certificates.ca)
+    reflect = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
+    streams = {"shield": "/snavio.v1.Shield/SubmitStream", "mailbox": "/snavio.v1.Mailbox/RecvStream"}
+    for port in PORTS[:-1]:
+        for method in {reflect, streams.get(port, reflect)}:
+            async with RawHttp2(mesh.addresses[port], context) as client:
+                stream = await client.call(method)
+                async with asyncio.timeout(ENDED_WITHIN_S):
+                    # One byte short: a server that had room for it would wait for that byte.
+                    sent = await client.send(
+                        stream, message_head(MAX_FRAME_BYTES + 1) + bytes(MAX_FRAME_BYTES)
+                    )
+                    await client.end_of(stream)
+                # What was on its way when the server saw the head: one window, wherever the frame ends.
+                assert sent <= MAX_FRAME_BYTES, (port, method, sent)
+
+
+async def test_the_largest_batch_of_a_producer_passes_every_hop(mesh: DemoMesh) -> None:
+    async with mesh.producer() as producer:
+        for payload, count in ((bytes(900), 1000), (bytes(MAX_PAYLOAD_BYTES), 8)):
+            outcomes = await producer.send_batch([(TARGET, NAME, payload)] * count)
+            assert outcomes.delivered == count, [one.reason for one in outcomes if not one.delivered][:3]
 
 
 async def silent(address: str, context: ssl.SSLContext | None, said: bytes = b"") -> None:

@@ -73,6 +73,27 @@ async def test_clock_set_back_an_hour_before_a_restart_leaves_nothing_unknown(
     figure(f"{SENDS} sends after each clock was set back by an hour: all delivered")
 
 
+@pytest.mark.skipif(LIBRARY is None, reason="libfaketime is not installed")
+@pytest.mark.timeout(600)
+async def test_clock_of_any_other_service_set_back_an_hour_before_a_restart_stops_nothing(
+    tmp_path: Path,
+) -> None:
+    async with demo_mesh(tmp_path) as mesh, mesh.producer() as producer, mesh.consumer() as consumer:
+        await strict_route(mesh)
+        for service in ("mailbox", "shield", "registry", "relay", "signer"):
+            await restart(mesh, service, ahead_s=AHEAD_S)
+            # What a service an hour ahead does to others is another question: it has lived, and noted times.
+            await producer.send(TARGET, NAME, b"ahead")
+            await restart(mesh, service)
+            assert await sent(producer) == {"delivered": SENDS}, service
+            waiting = {b"%d" % number for number in range(SENDS)}
+            async with asyncio.timeout(60):
+                while waiting:
+                    command = await anext(consumer)
+                    await command.ack()
+                    waiting.discard(command.payload)
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("service", ["fast", "shield"])
 async def test_second_process_of_one_name_is_refused_and_the_first_goes_on(

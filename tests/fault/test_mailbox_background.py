@@ -12,6 +12,7 @@ from services.mailbox.retention import pruning as retention
 from services.mailbox.retention.pruning import Retention
 from services.mailbox.settings import MailboxSettings
 from snavio.errors import IntegrityError
+from snavio.host.background import Background, host
 from snavio.host.introspection import METHOD
 from snavio.ports.mailbox_store import MailboxStore
 from snavio.v1.introspection_pb2 import StatusRequest, StatusResponse
@@ -65,7 +66,7 @@ async def test_P_9_damaged_topic_keeps_retention_from_no_other_and_is_told(
             await consumer.nack((await consumer.receive()).receipts(), dead=True)
             await until_dead(office, 1)
             await sender.send(send_batch(3, (TOPIC, commands(5))))
-        assert (await counters(office))['work_failures_total{work="retention"}'] > 0
+        assert (await counters(office))['background_failures_total{work="retention"}'] > 0
 
 
 async def test_P_9_topics_take_turns_also_when_the_first_ones_fail(
@@ -93,6 +94,7 @@ async def test_P_9_topics_take_turns_also_when_the_first_ones_fail(
 async def test_checkpoints_go_on_after_a_fault_of_our_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    host(Background(ends=False))
     async with running_mailbox(tmp_path) as office:
         _, store = parts(office)
         checkpoint, calls = store.checkpoint, 0
@@ -110,12 +112,13 @@ async def test_checkpoints_go_on_after_a_fault_of_our_own(
         async with asyncio.timeout(SECONDS):
             while calls < 2:
                 await asyncio.sleep(0.01)
-        assert (await counters(office))['work_failures_total{work="checkpoint"}'] == 1
+        assert (await counters(office))['background_failures_total{work="checkpoint"}'] == 1
 
 
 async def test_leases_go_on_ending_after_a_fault_of_our_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    host(Background(ends=False))
     async with running_mailbox(tmp_path) as office:
         delivery = parts(office)[0]._delivery
         tick, calls = delivery.tick, 0
@@ -131,7 +134,7 @@ async def test_leases_go_on_ending_after_a_fault_of_our_own(
         async with asyncio.timeout(SECONDS):
             while calls < 2:
                 await asyncio.sleep(0.01)
-        assert (await counters(office))['work_failures_total{work="scan"}'] == 1
+        assert (await counters(office))['background_failures_total{work="scan"}'] == 1
 
 
 async def test_P_9_dlq_of_small_batches_is_back_within_its_bound_after_one_look(

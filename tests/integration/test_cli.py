@@ -93,6 +93,10 @@ def test_configuration_is_shown_with_its_origin_and_checked(tmp_path: Path) -> N
     (tmp_path / "snavio.toml").write_text("[shield]\nwindow = 1\n[mesh]\nsheild = 2\n")
     wrong = told("config", "validate", folder=tmp_path, code=2)
     assert [mistake["section"] for mistake in wrong["mistakes"]] == ["shield", "mesh"]
+    # And a start tells all of them too, not those of [mesh] first.
+    started = snavio("up", folder=tmp_path)
+    assert started.returncode == 2
+    assert all(word in started.stderr for word in ("2 mistakes", "'window'", "'sheild'")), started.stderr
 
 
 def test_the_default_file_is_valid(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ import pytest
 
 from snavio.errors import BadRequest, NotAllowed
 from snavio.native import sign_command, uuid7
+from snavio.sdk import consumer as consuming
 from snavio.sdk.consumer import Consumer
 from snavio.sdk.delivery import Command, Settlement
+from snavio.sdk.message_source import ReceiveCalls
 from snavio.sdk.settings import Endpoints
 from tests.support.docs import example
 from tests.support.pki import Authority
@@ -29,7 +32,9 @@ class Stage:
     certificates: Path
 
     def consumer(self, **options: Any) -> Consumer:
-        return Consumer(mailbox=self.server.address, topic=TOPIC, certificates=self.certificates, **options)
+        return Consumer(
+            mailbox=self.server.address, topic=TOPIC, certificates=self.certificates, stream=False, **options
+        )
 
 
 @pytest.fixture
@@ -237,7 +242,7 @@ async def test_a_mailbox_that_was_away_is_found_again(scripted: Stage) -> None:
 
 async def test_a_consumer_without_the_right_is_told_so(scripted: Stage) -> None:
     certificates = scripted.authority.operator("eve").certificate.parent
-    consumer = Consumer(mailbox=scripted.server.address, topic=TOPIC, certificates=certificates)
+    consumer = Consumer(mailbox=scripted.server.address, topic=TOPIC, certificates=certificates, stream=False)
     async with consumer:
         with pytest.raises(NotAllowed):
             await anext(consumer)
@@ -278,7 +283,11 @@ async def test_a_body_that_never_waits_still_lets_acks_go_home(scripted: Stage) 
     assert len(scripted.mailbox.acked) == 3000
 
 
-async def test_the_guides_example_of_receiving_works(scripted: Stage) -> None:
+async def test_the_guides_example_of_receiving_works(
+    scripted: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The mailbox of this file answers calls; streams have a real one in test_mailbox_chunks.py.
+    monkeypatch.setattr(consuming, "ReceiveStream", partial(ReceiveCalls, wait_s=1.0))
     scripted.mailbox.store(command(b"fine"), command(b"odd"), command(b"last"))
 
     async def handle(received: Command) -> bool:

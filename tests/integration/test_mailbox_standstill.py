@@ -18,9 +18,10 @@ from services.mailbox.state.policy import Policies, Policy
 from services.mailbox.state.topics import Limits
 from services.mailbox.wire import receive_stream as streaming
 from snavio.native import read_leased_batches
+from snavio.sdk import Consumer
 from snavio.v1 import mailbox_pb2 as mail
 from tests.support.bare_mailbox import ME, BareMailbox, bare_mailbox
-from tests.support.mailbox import TOPIC, ReceivingStream, commands, running_mailbox, send_batch
+from tests.support.mailbox import SECONDS, TOPIC, ReceivingStream, commands, running_mailbox, send_batch
 
 HALF_A_DAY_MS = 43_200_000
 
@@ -50,6 +51,28 @@ async def why(bare: BareMailbox) -> int:
     assert not answer.batch and answer.standstill == taken.standstill
     assert read_leased_batches(taken.response)[1] == []
     return int(answer.standstill)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_B9_consumer_of_the_sdk_says_why_nothing_comes(tmp_path: Path, stream: bool) -> None:
+    async with running_mailbox(tmp_path) as office:
+        sender, holder = await office.sender(), office.consumer()
+        await sender.send(send_batch(1, (TOPIC, commands(3))))
+        got = await holder.receive()
+        files = office.authority.service("acme", "worker")
+        async with Consumer(
+            mailbox=office.address,
+            topic=TOPIC,
+            certificates=files.certificate.parent,
+            capability=office.mint.capability_provider(files).present(),
+            stream=stream,
+        ) as consumer:
+            async with asyncio.timeout(SECONDS):
+                while consumer.standstill != "leased":
+                    await asyncio.sleep(0.01)
+                await holder.nack(got.receipts())
+                assert (await anext(consumer)).attempt == 2
+            assert consumer.standstill == ""
 
 
 async def test_B9_timers_of_delays_that_were_cut_short_are_swept() -> None:

@@ -31,7 +31,8 @@ from snavio.errors import (
 )
 from snavio.rpc.certificate_gate import CertificateGate
 from snavio.rpc.channel import MeshChannel
-from snavio.rpc.connection_options import MAX_MESSAGE_BYTES
+from snavio.rpc.connection_options import MAX_ANSWER_BYTES
+from snavio.rpc.limits import MAX_FRAME_BYTES
 from snavio.rpc.server import Call, MeshServer, Methods
 from snavio.rpc.server_shares import ServerShares
 from snavio.rpc.status import REASON_KEY
@@ -202,6 +203,21 @@ async def test_typed_methods_parse_and_refuse_nonsense(authority: Authority) -> 
         assert refused.value.reason == "malformed"
 
 
+async def test_taken_port_is_told_in_one_sentence_and_gRPC_says_nothing(
+    authority: Authority, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async with serving(authority) as served:
+        port = served.address.rpartition(":")[2]
+        for listen in (f"127.0.0.1:{port}", f"localhost:{port}", "192.0.2.1:1"):
+            second = MeshServer(
+                listen=listen, files=served.files, methods=Methods(), gate=served.gate, clock=SystemClock()
+            )
+            with pytest.raises(StateError, match=f"Cannot listen on {listen}") as refused:
+                await second.start()
+            assert refused.value.reason == "address-taken"
+    assert capfd.readouterr().err == ""
+
+
 async def test_answer_that_cannot_be_read_is_an_integrity_error(authority: Authority) -> None:
     async def nonsense(_request: bytes, _call: Call) -> bytes:
         return b"\xff\xff"
@@ -219,7 +235,7 @@ async def test_message_at_the_limit_passes_and_one_over_it_does_not(authority: A
 
     async def measure(request: bytes, _call: Call) -> bytes:
         reached.append(len(request))
-        return b"x" * (MAX_MESSAGE_BYTES + 1) if request == b"too much" else b""
+        return b"x" * (MAX_ANSWER_BYTES + 1) if request == b"too much" else b""
 
     methods = Methods()
     methods.unary_raw(EITHER, measure)
@@ -227,19 +243,19 @@ async def test_message_at_the_limit_passes_and_one_over_it_does_not(authority: A
         serving(authority, methods=methods) as served,
         calling(served, authority.mesh("fast")) as channel,
     ):
-        await channel.call_raw(EITHER, bytes(MAX_MESSAGE_BYTES), timeout_s=WITHIN_S)
+        await channel.call_raw(EITHER, bytes(MAX_FRAME_BYTES), timeout_s=WITHIN_S)
         # Our own end refuses to send it ...
         with pytest.raises(BadRequest) as refused:
-            await channel.call_raw(EITHER, bytes(MAX_MESSAGE_BYTES + 1), timeout_s=WITHIN_S)
+            await channel.call_raw(EITHER, bytes(MAX_FRAME_BYTES + 1), timeout_s=WITHIN_S)
         assert refused.value.reason == "oversized"
         with pytest.raises(BadRequest):
             await channel.call_raw(EITHER, b"too much", timeout_s=WITHIN_S)
         # ... and so does the other, whatever limits a foreign client assumes.
         async with stranger(authority, served.address) as careless:
             with pytest.raises(grpc.aio.AioRpcError) as exhausted:
-                await careless.unary_unary(EITHER)(bytes(MAX_MESSAGE_BYTES + 1), timeout=WITHIN_S)
+                await careless.unary_unary(EITHER)(bytes(MAX_FRAME_BYTES + 1), timeout=WITHIN_S)
         assert exhausted.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert reached == [MAX_MESSAGE_BYTES, len(b"too much")]
+    assert reached == [MAX_FRAME_BYTES, len(b"too much")]
 
 
 async def test_compressed_message_is_refused_and_not_inflated(authority: Authority) -> None:

@@ -18,6 +18,7 @@ from snavio.config import MeshSettings
 from snavio.errors import BadRequest, Conflict, SnavioError
 from snavio.rpc.channel import MeshChannel
 from snavio.rpc.credentials import CertificateFiles
+from snavio.rpc.limits import MAX_FRAME_BYTES
 from snavio.rpc.status import error_of
 from snavio.telemetry import schema
 from snavio.telemetry.archive_query import ask
@@ -25,6 +26,7 @@ from snavio.telemetry.events import AbuseDetected, LegacyKeyUsed
 from snavio.telemetry.journal_uploader import METHOD
 from snavio.telemetry.reporting import Reporting
 from snavio.v1.relay_pb2 import JournalPage, JournalReceipt
+from snavio.v1.telemetry_pb2 import TelemetryBlock
 from snavio.wiring import open_journal_mark
 from tests.support.archived import Row, fields
 from tests.support.control import Control, control_plane
@@ -125,6 +127,42 @@ async def test_a_journal_reaches_the_archive_and_is_forgotten_at_home(tmp_path: 
         assert [row[2] for row in found] == list(range(1, 37))
 
 
+async def test_what_a_start_that_was_cut_short_recorded_reaches_the_archive(tmp_path: Path) -> None:
+    async with running(tmp_path) as (relays, _):
+        reporting = relays.reporting()
+        reporting.record(EVENT)
+        await reporting.stop()
+        assert len(await relays.eventually("instance = 'fast-0'", 1)) == 1
+
+
+async def test_a_start_that_was_cut_short_with_nothing_to_say_calls_nobody(tmp_path: Path) -> None:
+    async with running(tmp_path) as (relays, _):
+        reporting = relays.reporting()
+        await reporting.stop()
+        assert (
+            reporting._uploader.counters() == {"pages": 0, "reconnects": 0}
+            and not reporting._uploader.started
+        )
+
+
+async def test_block_larger_than_a_frame_comes_in_pieces(tmp_path: Path) -> None:
+    async with running(tmp_path) as (relays, _):
+        reporting = relays.reporting()
+        reporting.start()
+        large = (
+            rows(3)
+            + TelemetryBlock(
+                dictionary=["x" * 1000 for _ in range(2 * MAX_FRAME_BYTES // 1000)]
+            ).SerializeToString()
+        )
+        assert len(large) > MAX_FRAME_BYTES
+        reporting.journal.append(large)
+        reporting.journal.append(rows(2))
+        await until(lambda: reporting.journal.gauges()["waiting_rows"] == 0)
+        await reporting.stop()
+        assert [row[2] for row in await relays.eventually("instance = 'fast-0'", 5)] == [1, 2, 3, 4, 5]
+
+
 async def test_a_relay_that_comes_back_goes_on_where_it_stood(tmp_path: Path) -> None:
     async with running(tmp_path) as (relays, _):
         reporting = relays.reporting()
@@ -147,7 +185,9 @@ async def test_what_a_crash_took_is_counted_and_what_was_durable_is_kept(tmp_pat
         lost.journal.append(rows(40))
         lost.record(AbuseDetected(SOURCE, ("a",), 3, "2026-11-16T02:15:00.000000000Z"))
         lost.journal.append(rows(9))
-        await lost.stop()
+        # Its end would upload them.
+        assert lost._mark is not None
+        lost._mark.close()
         again = relays.reporting()
         again.start()
         await relays.eventually("event = 'snavio.fairness.abuse_detected'", 1)

@@ -282,6 +282,40 @@ async def test_a_suspended_source_is_refused_until_its_suspension_ends(scene: Sc
     assert (await stream.ask(submission([billing.forge.command()], batch_seq=2), 2)).codes == [GOOD]
 
 
+async def test_a_suspended_tenant_is_out_until_the_end_that_was_said_and_in_after_it(scene: Scene) -> None:
+    billing, courier = scene.producer(), scene.producer("courier")
+    until = scene.clock.unix_ns() + 60 * NS
+    scene.registry.write(suspension=reg.Suspension(source="acme/*", until_unix_ns=until))
+    await scene.registry.was_read()
+    for producer in (billing, courier):
+        assert (await producer.submit(producer.forge.command())).codes == [Verdict.SUSPENDED]
+    scene.clock.advance(seconds=59)
+    await scene.registry.was_read()
+    assert (await billing.submit(billing.forge.command())).codes == [Verdict.SUSPENDED]
+    # Nobody lifts it, and Registry does not answer: the end was known here.
+    scene.registry.away = True
+    scene.clock.advance(seconds=2)
+    async with asyncio.timeout(20):
+        while (await billing.submit(billing.forge.command())).codes == [Verdict.SUSPENDED]:
+            await asyncio.sleep(0.05)
+    for producer in (billing, courier):
+        assert (await producer.submit(producer.forge.command())).codes == [GOOD]
+
+
+async def test_a_suspension_that_was_made_longer_or_endless_does_not_end_at_its_first_end(
+    scene: Scene,
+) -> None:
+    billing = scene.producer()
+    until = scene.clock.unix_ns() + 60 * NS
+    scene.registry.write(suspension=reg.Suspension(source="acme/billing", until_unix_ns=until))
+    await scene.registry.was_read()
+    scene.registry.write(suspension=reg.Suspension(source="acme/billing"))
+    await scene.registry.was_read()
+    scene.clock.advance(seconds=61)
+    await scene.registry.was_read()
+    assert (await billing.submit(billing.forge.command())).codes == [Verdict.SUSPENDED]
+
+
 async def test_a_ban_from_the_warm_path_does_not_keep_a_source_out(scene: Scene) -> None:
     billing = scene.producer()
     scene.registry.write(ban=reg.Ban(list=reg.BAN_LIST_COLD_ONLY, source="acme/billing"))

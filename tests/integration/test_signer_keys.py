@@ -416,9 +416,42 @@ async def test_tenant_reads_the_keys_of_the_platform_and_its_own_and_no_others(s
 
 async def test_too_many_or_too_large_messages_and_bad_scopes_are_refused(scoped: Control) -> None:
     await provision(scoped, "platform")
-    for messages in ([b""] * 4097, [b"x" * (3 << 20), b"y"]):
+    for messages in ([b""] * 4097, [b"x" * (1 << 20), b"y"]):
         with pytest.raises(BadRequest):
             await sign(scoped, "platform", *messages)
     for scope in ("", "acme", "tenant:../x"):
         with pytest.raises(BadRequest):
             await provision(scoped, scope)
+
+
+async def test_a_principal_sees_the_keys_of_its_tenant_and_of_no_other(control: Control) -> None:
+    for source in ("acme-2/shop", "acme/bot", "rival/shop"):
+        await control.sign(ADMIN, "CreateKeyset", wire.CreateKeysetRequest(source=source), wire.KeysetStatus)
+    await control.certify("tenant/acme/principal/ci", "ci")
+    heard = wire.KeysetChangesRequest(holder="shield-of-the-house:1", good_for_ms=180_000)
+    await control.sign("shield", "KeysetChanges", heard, wire.KeysetChangesResponse)
+
+    async def described(source: str = "", after: str = "", limit: int = 0) -> wire.DescribeKeysetsResponse:
+        request = wire.DescribeKeysetsRequest(source=source, after_source=after, limit=limit)
+        return await control.sign("ci", "DescribeKeysets", request, wire.DescribeKeysetsResponse)
+
+    for after in ("", "aaa", "acme/"):
+        found = await described(after=after)
+        assert [status.keyset.source for status in found.keyset] == ["acme/billing", "acme/bot"]
+        assert not found.more
+    first = await described(limit=1)
+    assert ([status.keyset.source for status in first.keyset], first.more) == (["acme/billing"], True)
+    assert [s.keyset.source for s in (await described(after="acme/billing", limit=1)).keyset] == ["acme/bot"]
+    (own,) = (await described(SOURCE)).keyset
+    assert (own.primary, [holder.name for holder in own.holder]) == ("hmac-v1", [""])
+    assert not any(version.secret for version in own.keyset.version)
+    for foreign in ("rival/shop", "rival/nobody", "acme-2/shop"):
+        with pytest.raises(NotAllowed) as refusal:
+            await described(foreign)
+        assert refusal.value.reason == "not-owner"
+    for method, request in (
+        ("RotateKeyset", wire.RotateKeysetRequest(source=SOURCE)),
+        ("RevokeKey", wire.RevokeKeyRequest(source=SOURCE, key_version="hmac-v1")),
+    ):
+        with pytest.raises(NotAllowed):
+            await control.sign("ci", method, request, wire.KeysetStatus)

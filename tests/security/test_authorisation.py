@@ -111,7 +111,7 @@ EXPECTED = """
     snavio.v1.Signer              KeysetChanges         mesh/shield
     snavio.v1.Signer              TenantConfig          service
     snavio.v1.Signer              SetMinimumKey         operator
-    snavio.v1.Signer              DescribeKeysets       operator mesh/registry
+    snavio.v1.Signer              DescribeKeysets       operator principal mesh/registry
     snavio.v1.Signer              ReportKeyUsage        mesh/shield
     snavio.v1.Signer              ProvisionScope        mesh/registry mesh/relay operator
     snavio.v1.Signer              RotateScope           operator
@@ -160,6 +160,9 @@ EXPECTED = """
     snavio.v1.Registry            ListBans              operator principal job
     snavio.v1.Registry            ExplainBan            operator principal job
     snavio.v1.Registry            LiftBan               operator
+    snavio.v1.Registry            ListEntries           operator principal
+    snavio.v1.Registry            DeleteEntry           operator principal
+    snavio.v1.Registry            ReadLog               operator principal
     snavio.v1.Relay               Append                mesh
     snavio.v1.Introspection       Status                operator mesh
     snavio.v1.Explain             Explain               operator principal service

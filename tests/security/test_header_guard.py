@@ -12,7 +12,7 @@ from snavio.domain.identity import Identity, IdentityKind
 from snavio.errors import FrameTooLarge, NotAllowed, Saturated, Unauthenticated
 from snavio.rpc.channel import MeshChannel
 from snavio.rpc.credentials import CertificateFiles
-from snavio.rpc.limits import PUBLIC_FRAME_BYTES, WINDOW_BYTES
+from snavio.rpc.limits import MAX_FRAME_BYTES, PUBLIC_FRAME_BYTES, WINDOW_BYTES
 from snavio.rpc.server import Call, Methods
 from snavio.rpc.server_shares import ServerShares
 from snavio.rpc.status import error_of
@@ -257,8 +257,8 @@ async def test_a_caller_outside_of_the_mesh_sends_at_most_a_public_frame(authori
             await stream.write(bytes(size + 1))
             assert isinstance(await refusal(stream), FrameTooLarge)
         async with calling(served, authority.mesh("fast")) as link:
-            await link.call_raw(EITHER, bytes(2 * size), timeout_s=WITHIN_S)
-    assert reached == [size, 2 * size]
+            await link.call_raw(EITHER, bytes(MAX_FRAME_BYTES), timeout_s=WITHIN_S)
+    assert reached == [size, MAX_FRAME_BYTES]
 
 
 async def test_a_call_without_a_request_is_malformed(authority: Authority) -> None:
@@ -276,21 +276,22 @@ async def test_a_call_without_a_request_is_malformed(authority: Authority) -> No
 
 @pytest.mark.parametrize("method", [STREAM, WATCH, REFLECT])
 async def test_streams_of_one_tenant_leave_room_for_others(authority: Authority, method: str) -> None:
-    shares = ServerShares(streams=40)
+    shares = ServerShares(streams=40, side_streams=40)
+    bound = shares.streams if method == STREAM else shares.side_streams
     async with (
         serving(authority, shares=shares) as served,
         calling(served, authority.service("rival", "flood")) as flood,
         calling(served, authority.service("acme", "billing")) as billing,
     ):
         held = [headers_only(flood, method) for _ in range(60)]
-        await eventually(lambda: shares.streams.refused == 50)
-        assert shares.streams.held("rival") == 10
+        await eventually(lambda: bound.refused == 50)
+        assert bound.held("rival") == 10
         stream = billing.stream(STREAM)
         await stream.write(b"on")
         assert await stream.read() == b"on"
         for call in (*held, stream):
             call.cancel()
-        await eventually(lambda: shares.streams.used == 0)
+        await eventually(lambda: shares.streams.used == shares.side_streams.used == 0)
 
 
 async def test_three_hundred_streams_of_one_source_fit_the_default(authority: Authority) -> None:
@@ -313,6 +314,7 @@ async def test_revoking_a_caller_ends_what_it_has_open(authority: Authority, sha
     methods.unary_raw(UNARY, hold)
     methods.stream_raw(STREAM, _echo)
     shares = ServerShares()
+    held = (shares.calls, shares.streams, shares.side_streams)
     files = authority.leaf(Identity(authority.trust_domain, IdentityKind.SERVICE, "billing", "acme"))
     async with (
         serving(authority, methods=methods, shares=shares) as served,
@@ -324,7 +326,7 @@ async def test_revoking_a_caller_ends_what_it_has_open(authority: Authority, sha
             await call.write(b"")
         if shape in ("stream", "watch"):
             await call.read()
-        await eventually(lambda: shares.calls.used + shares.streams.used == 1)
+        await eventually(lambda: sum(bound.used for bound in held) == 1)
         if shape == "handling":
             await begun.wait()
         (opened,) = served.server._open_calls
@@ -332,7 +334,7 @@ async def test_revoking_a_caller_ends_what_it_has_open(authority: Authority, sha
         error = await refusal(call)
         assert isinstance(error, Unauthenticated)
         assert error.reason == "certificate-revoked"
-        await eventually(lambda: shares.calls.used == shares.streams.used == shares.bytes.used == 0)
+        await eventually(lambda: not any(bound.used for bound in shares.all()))
 
 
 async def _echo(call: Call) -> None:

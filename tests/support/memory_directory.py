@@ -44,11 +44,18 @@ class MemoryDirectory:
     def count(self, kind: type[Value], parent: str) -> int:
         return len(self._values(kind, lambda value: value.parent == parent))
 
-    def under(self, kind: type[V], parent: str, *, limit: int) -> Sequence[V]:
-        return self._values(kind, lambda value: value.parent == parent)[:limit]
+    def under(
+        self, kind: type[V], parent: str, *, limit: int, after: tuple[str, ...] = (), ending: str = ""
+    ) -> Sequence[V]:
+        return self._values(
+            kind,
+            lambda value: value.parent == parent and value.key > after and ending in ("", value.key[-1]),
+        )[:limit]
 
-    def beginning(self, kind: type[V], *prefix: str, limit: int) -> Sequence[V]:
-        return self._values(kind, lambda value: value.key[: len(prefix)] == prefix)[:limit]
+    def beginning(self, kind: type[V], *prefix: str, limit: int, after: tuple[str, ...] = ()) -> Sequence[V]:
+        return self._values(kind, lambda value: value.key[: len(prefix)] == prefix and value.key > after)[
+            :limit
+        ]
 
     def ended(self, now_unix_ns: int, *, limit: int) -> Sequence[Value]:
         return [change.value for change in self._state.values() if is_over(change.value, now_unix_ns)][:limit]

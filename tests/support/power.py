@@ -12,6 +12,7 @@ from typing import Any
 
 import apsw
 
+from snavio.adapters.embedded.commit_mark import mark_path
 from snavio.adapters.embedded.disk import Buffer, SystemDisk
 
 SECTOR = 512
@@ -126,6 +127,10 @@ class ForgetfulDisk:
             if self._dice.random() < share:
                 change(names)
         files = {Path(path).name: image.after_cut(self._dice) for path, image in names.items()}
+        # Never synced, so any state of it may be on disk; the newest promises most.
+        for mark in {mark_path(Path(path)) for path in names}:
+            if self._dice.random() < 0.5 and mark.exists():
+                files[mark.name] = mark.read_bytes()
         self.pictures.append(Picture(kind, files, self._witness()))
 
 

@@ -69,11 +69,11 @@ def told(*words: str, folder: Path, code: int = 0) -> Any:
 class Up:
     """A `snavio up --json` that runs."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *words: str) -> None:
         self.folder = folder
         self._errors = (folder / "up.err").open("w+", encoding="utf-8")
         self.process = subprocess.Popen(
-            [*SNAVIO, "up", "--json"],
+            [*SNAVIO, "up", "--json", *words],
             cwd=folder,
             env=environment(),
             stdout=subprocess.PIPE,
@@ -112,9 +112,9 @@ class Up:
 
 
 @contextlib.contextmanager
-def running(folder: Path) -> Iterator[Up]:
+def running(folder: Path, *words: str) -> Iterator[Up]:
     """A mesh that is ready."""
-    up = Up(folder)
+    up = Up(folder, *words)
     try:
         up.until("ready")
         yield up

@@ -324,7 +324,7 @@ class TwinAdmission:
         fault = schema_fault(fields, max_payload_bytes=self.max_payload_bytes)
         if fault is not None:
             return fault
-        if source in self.suspended:
+        if self.suspended & {source, source.partition("/")[0] + "/*"}:
             return Verdict.SUSPENDED
         version = fields["key_version"].decode()
         key = next((key for key in self.keysets.get(source, []) if key.version == version), None)

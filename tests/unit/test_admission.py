@@ -387,6 +387,23 @@ def test_suspended_source_is_refused_before_its_keys_are_looked_at() -> None:
     assert judge(shield, GOOD).accepted == 1
 
 
+def test_a_suspended_tenant_is_suspended_with_the_sources_that_it_gets_later() -> None:
+    shield = admission()
+    tenant = SOURCE.partition("/")[0]
+    shield.remove_keyset(SOURCE)
+    shield.set_suspended(f"{tenant}/*", True)
+    shield.set_keyset(SOURCE, [("hmac-v1", SECRET, 0, 0, False)])
+    assert list(judge(shield, GOOD, b"bad").ledger.codes) == [32, 16]
+    # A tenant whose name begins with it is another.
+    shield.set_keyset(f"{tenant}-2/a", [("hmac-v1", OTHER_SECRET, 0, 0, False)])
+    assert judge(shield, signed(secret=OTHER_SECRET), source=f"{tenant}-2/a").accepted == 1
+    shield.set_suspended(SOURCE, True)
+    shield.set_suspended(f"{tenant}/*", False)
+    assert list(judge(shield, GOOD).ledger.codes) == [32]
+    shield.set_suspended(SOURCE, False)
+    assert judge(shield, GOOD).accepted == 1
+
+
 def test_key_is_judged_at_the_signed_time_and_revocation_now() -> None:
     shield = admission()
     late = signed(1, timestamp=twin.format_timestamp(NOW + 30 * NS).encode())

@@ -96,7 +96,7 @@ def test_a_candidate_expands_nothing(written: str) -> None:
     text = f"vars {{ S {{env.SECRET}} }}\n{PULL}/a {{ auth basic user {written}; pull {{ path /p }} }}"
 
     class Watched(dict[str, str]):
-        def get(self, *_: object) -> str:  # type: ignore[override]
+        def get(self, *_: object) -> str:
             raise AssertionError("a candidate read the environment")
 
     found = compiled(text, environment=Watched(SECRET=SECRET), trust=TextTrust.CANDIDATE)

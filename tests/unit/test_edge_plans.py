@@ -29,7 +29,7 @@ def test_the_defaults_of_a_file_that_says_little() -> None:
     assert plan.admin_api is None
     (route,) = plan.routes
     assert (route.max_body, route.max_headers) == (2 << 20, 64 << 10)
-    assert (route.methods, route.conditions) == ({"POST"}, ())
+    assert (route.methods, route.conditions) == (frozenset({"POST"}), ())
     assert (route.publish.direct, route.publish.managed) == (True, True)
     assert (plan.waiting.max_depth, plan.waiting.bury_oldest) == (10_000, False)
     assert (plan.waiting.max_age_ns, plan.waiting.prune_interval_ns) == (7 * DAY, 300 * SECOND)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import stat
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
@@ -403,3 +404,20 @@ def test_expiring_leaf_ends_when_it_says(tmp_path: Path) -> None:
     files = Authority(tmp_path).leaf(PRODUCER, ttl_s=30)
     end = not_after_unix_ns(x509.load_pem_x509_certificate(files.certificate.read_bytes()))
     assert 0 < end - time.time_ns() <= 30 * 1_000_000_000
+
+
+def test_writers_at_the_same_time_leave_one_whole_folder(tmp_path: Path) -> None:
+    """As a Producer and a Consumer do that renew the same folder."""
+    folder = tmp_path / "billing"
+
+    def write(writer: int) -> None:
+        for turn in range(15):
+            text = f"{writer} {turn}".encode()
+            write_certificate_folder(folder, certificate_pem=text, private_key_pem=text, ca_pem=text)
+
+    with ThreadPoolExecutor(4) as writers:
+        for done in [writers.submit(write, writer) for writer in range(4)]:
+            done.result()
+    contents = {(folder / name).read_bytes() for name in ("cert.pem", "key.pem", "ca.pem")}
+    assert len(contents) == 1
+    assert len(list(folder.glob(".generation-*"))) <= 2

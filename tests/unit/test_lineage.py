@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
 
 from snavio.clock import ManualClock
 from snavio.domain.identity import Identity, IdentityKind
 from snavio.domain.lineage import Lineage, Revoked, parse_lineage, tenant_subject, through
 from snavio.domain.verdict import Verdict
 from snavio.errors import BadRequest
-from snavio.pki import issue_leaf, lineage_of, make_ca, make_key, serial_of
+from snavio.pki import LINEAGE_OID_0_1, issue_leaf, lineage_of, make_ca, make_key, serial_of
 from snavio.rpc.certificate_gate import CertificateGate
 from snavio.rpc.peer import Peer
 
@@ -39,6 +43,37 @@ def test_first_certificate_of_a_chain_is_its_own_root() -> None:
         make_ca(now_unix_ns=NOW), public_key=key.public_key(), identity=CI, ttl_s=60, now_unix_ns=NOW + 7
     )
     assert lineage_of(leaf) == Lineage(NOW + 7, serial_of(leaf))
+
+
+def leaf_of_0_1() -> x509.Certificate:
+    """As 0.1.0 issued it: the lineage under an OID with one number of 128 bits."""
+    key = make_key()
+    text = WHOLE.text().encode()
+    der = b"\x0c\x82" + len(text).to_bytes(2, "big") + text
+    return (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([]))
+        .issuer_name(x509.Name([]))
+        .public_key(key.public_key())
+        .serial_number(7)
+        .not_valid_before(datetime.fromtimestamp(NOW // 10**9, UTC))
+        .not_valid_after(datetime.fromtimestamp(NOW // 10**9 + 60, UTC))
+        .add_extension(x509.UnrecognizedExtension(LINEAGE_OID_0_1, der), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+
+
+def test_lineage_of_a_certificate_of_the_first_release_is_read() -> None:
+    assert lineage_of(leaf_of_0_1()) == WHOLE
+
+
+def test_every_number_of_every_extension_fits_into_31_bits() -> None:
+    """Go's crypto/x509 refuses a certificate with a larger one, and with it every connection of a Go program."""
+    ca = make_ca(now_unix_ns=NOW)
+    leaf = issue_leaf(ca, public_key=make_key().public_key(), identity=BILLING, ttl_s=60, now_unix_ns=NOW)
+    for certificate in (ca.certificate, leaf):
+        for extension in certificate.extensions:
+            assert all(int(number) < 2**31 for number in extension.oid.dotted_string.split("."))
 
 
 @pytest.mark.parametrize("text", ["", "1", "2 1 a - -", "1 x a - -", "1 1 A - -", "1 1 a - ", "1 1 a - - -"])

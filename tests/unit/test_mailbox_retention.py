@@ -11,6 +11,7 @@ import pytest
 from services.mailbox.state.policy import Policies, Policy
 from services.mailbox.state.topics import Limits
 from snavio.adapters.embedded import mailbox_rows
+from snavio.adapters.embedded.commit_mark import mark_path
 from snavio.adapters.embedded.mailbox_database import PAGE_SIZE
 from snavio.adapters.embedded.sqlite import open_store
 from snavio.adapters.embedded.sqlite_mailbox_store import SqliteMailboxStore
@@ -136,12 +137,14 @@ def _as_schema_8(path: Path, milestones: dict[int, int]) -> None:
         page_size=PAGE_SIZE,
     )
     connection.execute("ALTER TABLE batches DROP COLUMN stored_age_ns")
+    connection.execute("ALTER TABLE counters DROP COLUMN commits")
     connection.execute(
         "CREATE TABLE milestones (age_ns INTEGER PRIMARY KEY, batch_id INTEGER NOT NULL) STRICT"
     )
     connection.executemany("INSERT INTO milestones VALUES (?, ?)", milestones.items())
     connection.execute("PRAGMA user_version = 8")
     connection.close()
+    mark_path(path).unlink()
 
 
 @pytest.mark.parametrize("version", range(2, mailbox_rows.SCHEMA_VERSION))

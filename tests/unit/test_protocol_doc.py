@@ -9,20 +9,24 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from cryptography import x509
 
 from services.shield import refused_batch
 from services.shield import servicer as shield
 from services.shield.settings import ShieldSettings
+from services.signer.certificates.issuing import MAX_ASSUMED_S
 from services.signer.settings import SignerSettings
 from snavio import errors
 from snavio.clock import SystemClock
 from snavio.config import MeshSettings
+from snavio.domain.enrolment import Token
 from snavio.domain.identity import Identity, IdentityKind
 from snavio.domain.keyset import SECRET_BYTES
 from snavio.domain.verdict import Verdict
 from snavio.hop import server_stream
 from snavio.native import Admission, hmac_sha256, parse_timestamp, read_verdicts, sign_command
-from snavio.rpc import auth_interceptor, body, call, open_calls, peer
+from snavio.pki import BACKDATE_S, make_ca, make_csr, make_key
+from snavio.rpc import auth_interceptor, body, call, open_calls, peer, renewal
 from snavio.rpc import connection_options as transport
 from snavio.rpc import limits as rpc_limits
 from snavio.rpc.certificate_gate import CertificateGate
@@ -350,7 +354,7 @@ def test_the_limits_of_the_page_are_those_of_the_code() -> None:
         "budget of a command": MESH.budget_ms,
         "bytes of an HMAC secret": SECRET_BYTES,
         "bytes of a tag": len(hmac_sha256(SECRET, b"")),
-        "bytes of one gRPC message": shield.MAX_FRAME_BYTES,
+        "bytes of one gRPC message": rpc_limits.MAX_FRAME_BYTES,
         "time for a request, or for the first message of a stream": rpc_limits.FIRST_READ_S,
         "silence on a stream, before it ends in order": rpc_limits.IDLE_STREAM_S,
         "longest unary call to Shield": shield.ANSWER_SECONDS,
@@ -368,3 +372,27 @@ def test_the_limits_of_the_page_are_those_of_the_code() -> None:
 def test_the_payloads_bound_in_the_field_table_is_the_limit() -> None:
     rows = {row[1]: row[3] for row in table("| no. | field |")}
     assert rows["`payload`"] == f"0 to {shield.MAX_PAYLOAD_BYTES}"
+
+
+# -- enrolment -------------------------------------------------------------------------------------------
+
+
+def test_a_token_has_the_form_of_the_page() -> None:
+    _, fingerprint, secret = Token(bytes(range(32)), bytes(32)).text.split(".")
+    assert re.fullmatch(r"[0-9a-f]{64}", fingerprint) and re.fullmatch(r"[a-z2-7]{56}", secret)
+    assert "snv1.<SHA-256 of the CA's certificate, DER, as 64 hex digits>.<56 characters a-z 2-7>" in PAGE
+
+
+def test_certificates_are_dated_back_and_renewed_as_the_page_says() -> None:
+    assert (BACKDATE_S, renewal.DUE, renewal.JITTER) == (5 * 60, 2 / 3, 1 / 10)
+    assert "dates\ncertificates back by five minutes" in PAGE
+    assert "two thirds of a certificate's life are over, or up to a tenth earlier" in PAGE
+    assert MAX_ASSUMED_S == 3600
+
+
+def test_a_newcomer_finds_in_the_ca_what_the_page_tells_it_to_look_for() -> None:
+    ca = make_ca(now_unix_ns=SIGNED_UNIX_NS, trust_domain="mesh.example")
+    names = ca.certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.UniformResourceIdentifier) == ["spiffe://mesh.example"]
+    request = x509.load_pem_x509_csr(make_csr(make_key()))
+    assert not list(request.subject) and not list(request.extensions)

@@ -26,7 +26,8 @@ LOADED = {
     "snavio.hop": "client client_stream connection in_flight instance_names room_waiters send_queue write_queue",
     "snavio.host": "background periodic",
     "snavio.ports": "queue",
-    "snavio.rpc": "capability capability_request channel connection_options credentials proto_message renewal status",
+    "snavio.rpc": "capability capability_request channel connection_options credentials limits proto_message renewal"
+    " status",
     "snavio.sdk": "ack_buffer batch_submitter certificate consumer delivery envelope key_poller keyring leases lifetime"
     " mailbox_channel mailer message_source outcome pending_sends principal producer retry retry_forever settings"
     " signing",

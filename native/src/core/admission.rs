@@ -97,6 +97,7 @@ impl Admission {
         self.change(source, |state| state.keys = KeySet::none());
     }
 
+    /// `<tenant>/*` stands for every source of the tenant, also one that gets its first key later.
     pub fn set_suspended(&self, source: &str, suspended: bool) {
         self.change(source, |state| state.suspended = suspended);
     }
@@ -125,7 +126,11 @@ impl Admission {
 
     fn state_of(&self, source: &str) -> SourceState {
         let sources = self.sources.read().unwrap_or_else(PoisonError::into_inner);
-        sources.get(source).cloned().unwrap_or_default()
+        let mut state = sources.get(source).cloned().unwrap_or_default();
+        let tenant = source.split_once('/').map_or("", |(tenant, _)| tenant);
+        // Once per batch. No certificate has a service of that name, so no caller is this entry itself.
+        state.suspended |= sources.get(format!("{tenant}/*").as_str()).is_some_and(|all| all.suspended);
+        state
     }
 
     fn nonces(&self) -> MutexGuard<'_, NonceSet> {

@@ -25,7 +25,7 @@ pub struct Limits {
 impl Limits {
     /// Between services: batches coalesce, and a producer's full batch of 1 MiB also carries a head per run and topic,
     /// at the worst one for each command.
-    pub const MESH: Self = Self { max_batch_bytes: 2 << 20, max_batch_commands: 4000 };
+    pub const MESH: Self = Self { max_batch_bytes: (1 << 20) + (32 << 10), max_batch_commands: 4000 };
     /// For what this process wrote itself.
     pub const UNBOUNDED: Self = Self { max_batch_bytes: usize::MAX, max_batch_commands: usize::MAX };
 }

@@ -354,7 +354,7 @@ mod tests {
     #[test]
     fn one_topic_alone_is_cut_between_commands_when_it_fills_a_frame() {
         let mut large = command("bot", "say");
-        put_bytes(&mut large, 11, &vec![b'x'; 200 << 10]);
+        put_bytes(&mut large, 11, &vec![b'x'; 100 << 10]);
         let mut runs = vec![("acme/shop", vec![large.clone(); 5]), ("acme/shop", vec![large; 5])];
         let mut frame = batch(&runs);
         // To the last byte of what a frame may have: the topic's name is too much for it.

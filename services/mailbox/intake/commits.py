@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import structlog
 
-from services.mailbox.background import BackgroundWork
 from snavio.clock import Clock
 from snavio.domain.verdict import Verdict
 from snavio.errors import IntegrityError, Saturated, SnavioError, Unavailable
@@ -67,10 +66,8 @@ class Commits:
         max_waiting_bytes: int = 64 << 20,
         max_group_bytes: int = 8 << 20,
         age_ns: Callable[[], int] = lambda: 0,
-        background: BackgroundWork | None = None,
     ) -> None:
         self._age_ns = age_ns
-        self._background = background or BackgroundWork()
         self._store = store
         self._clock = clock
         self._max_waiting_bytes = max_waiting_bytes
@@ -229,7 +226,7 @@ class Commits:
                     self._stirred.set()
             except Exception as error:
                 # After any error this thread must live on: without it the log grows until the disk is full.
-                self._background.failed("checkpoint", error)
+                background().failed("checkpoint", error)
                 self._stirred.set()
                 self._ended.wait(1.0)
 

@@ -14,7 +14,6 @@ from typing import ClassVar
 
 import structlog
 
-from services.mailbox.background import BackgroundWork
 from services.mailbox.delivery.batch_reader import BatchReader
 from services.mailbox.intake.commits import Commits, Outcome
 from services.mailbox.oversight.change_requests import Oversight, RequestedChange
@@ -31,6 +30,7 @@ from services.mailbox.state.topics import Topic
 from snavio.clock import Clock
 from snavio.domain.message import MessageState
 from snavio.errors import SnavioError
+from snavio.host.background import background
 from snavio.ports.mailbox_store import BatchRecord, MailboxStore, Progress
 from snavio.telemetry.events import Event, EventJournal
 from snavio.telemetry.schema import DLQ_PRUNED
@@ -74,10 +74,8 @@ class Retention:
         events: EventJournal,
         clock: Clock,
         empty_topics: EmptyTopics | None = None,
-        background: BackgroundWork | None = None,
     ) -> None:
         self._empty_topics = empty_topics
-        self._background = background or BackgroundWork()
         self._delivery = delivery
         self._oversight = oversight
         self._listing = listing
@@ -102,7 +100,7 @@ class Retention:
             try:
                 await self._empty_topics.step()
             except SnavioError as error:
-                self._background.failed("empty_topics", error)
+                background().failed("empty_topics", error)
         due = self._due()
         while due:
             topic = due.popleft()
@@ -112,7 +110,7 @@ class Retention:
             except Exception as error:
                 # A damaged page, a slow disk: the topics behind it are none the worse for it. What is too old now is
                 # too old at the next tick as well.
-                self._background.failed("retention", error, topic=topic.name)
+                background().failed("retention", error, topic=topic.name)
             if asyncio.get_running_loop().time() >= until:
                 return
             if more:
@@ -124,7 +122,7 @@ class Retention:
             try:
                 await self._listing.run(lambda: self._age.note(self._store))
             except SnavioError as error:
-                self._background.failed("retention", error)
+                background().failed("retention", error)
 
     def _due(self) -> deque[Topic]:
         """Some topics in turn, then all with too much or too old messages, wherever they stand."""

@@ -19,8 +19,8 @@ from snavio.domain.directory import (
     DirectoryView,
     Route,
     SourceQuota,
-    Suspension,
     is_over,
+    suspension_of,
 )
 from snavio.domain.identity import Identity, IdentityKind
 from snavio.errors import BadRequest, Conflict
@@ -127,14 +127,14 @@ def _translated(changes: Sequence[Change], show_actor: bool) -> list[wire.Change
 
 def _resolve(view: DirectoryView, key: Key, now_unix_ns: int) -> Resolved:
     source, target, name = key
-    route, suspension = view.find(Route, target, name), view.find(Suspension, source)
+    route = view.find(Route, target, name)
     listed = BanList.WARM_BAN.name.lower()
     bans = (view.find(Ban, source, listed, target, name), view.find(Ban, source, listed, "", ""))
     freezes = [view.find(Ban, "", BanList.FROZEN.name.lower(), target, of) for of in (name, "")]
     return Resolved(
         route=None if route is None or is_over(route, now_unix_ns) else route,
         allowed=view.find(AclEntry, source, target, name) is not None,
-        suspended=suspension is not None and not is_over(suspension, now_unix_ns),
+        suspended=suspension_of(view, source, now_unix_ns) is not None,
         warm_banned=any(ban is not None and not is_over(ban, now_unix_ns) for ban in bans),
         source_quota=view.find(SourceQuota, source, target, name),
         frozen=any(freeze is not None and not is_over(freeze, now_unix_ns) for freeze in freezes),

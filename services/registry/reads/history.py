@@ -17,6 +17,7 @@ from snavio.domain.directory import (
     Change,
     Route,
     Suspension,
+    every_source,
     is_over,
 )
 from snavio.domain.identity import Identity
@@ -44,7 +45,12 @@ class AccessAtTime:
     routed: bool
     rights: Sequence[Change]
     suspended: frozenset[str]
+    """Sources of the suspensions of that time: services, or whole tenants."""
     more: bool
+
+    def was_suspended(self, source: str) -> bool:
+        """True if the source could not use its rights at that time."""
+        return not self.suspended.isdisjoint((source, every_source(source.partition("/")[0])))
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from snavio.domain.directory import (
     Target,
     acts_for,
     is_over,
+    suspension_of,
 )
 from snavio.domain.directory.rules import require_command, require_target, split_source
 from snavio.domain.identity import Identity, IdentityKind
@@ -88,13 +89,12 @@ def facts_for(source: str, target: str, name: str, now_unix_ns: int) -> Callable
     def question(view: DirectoryView) -> Facts:
         claimed = view.find(Target, target)
         route = view.find(Route, target, name)
-        suspension = view.find(Suspension, source)
         return Facts(
             source,
             target,
             name,
             service=view.find(Service, tenant, service),
-            suspension=None if suspension is None or is_over(suspension, now_unix_ns) else suspension,
+            suspension=suspension_of(view, source, now_unix_ns),
             owner=claimed.tenant if claimed is not None else "",
             route=None if route is None or is_over(route, now_unix_ns) else route,
             allowed=view.find(AclEntry, source, target, name) is not None,
@@ -166,10 +166,10 @@ def _standing(facts: Facts, sight: ReaderRights) -> GateReport:
     if facts.suspension is None:
         return GateReport("standing", GateState.PASSES, "The source is not suspended.")
     why = f": {facts.suspension.reason}" if sight.sender and facts.suspension.reason else ""
-    advice = "Lift the suspension." if sight.operator else "Ask an operator to lift it."
-    return GateReport(
-        "standing", GateState.FAILS, f"The source is suspended{why}.", advice, Verdict.SUSPENDED
-    )
+    who = f"Tenant {facts.suspension.tenant}" if facts.suspension.whole_tenant else "The source"
+    named = facts.suspension.tenant if facts.suspension.whole_tenant else facts.source
+    advice = f"`snavio resume {named}`." if sight.operator else "Ask an operator to lift it."
+    return GateReport("standing", GateState.FAILS, f"{who} is suspended{why}.", advice, Verdict.SUSPENDED)
 
 
 def _keyset(facts: Facts, sight: ReaderRights, has_keys: bool | None) -> GateReport:

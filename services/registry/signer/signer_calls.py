@@ -51,6 +51,15 @@ class SignerCalls:
         )
         await self._call("SetServicePrincipals", request, signer.SetServicePrincipalsResponse)
 
+    async def remove(self, service: Service) -> None:
+        """End the right of every principal to act as a service, and the certificates for it."""
+        await self._channel.call(
+            _AT + "SetServicePrincipals",
+            signer.SetServicePrincipalsRequest(source=service.source, removed=True),
+            signer.SetServicePrincipalsResponse,
+            timeout_s=self._timeout_s,
+        )
+
     async def dismiss(self, principal: Principal, *, trust_domain: str) -> None:
         """End the certificates of a principal that the directory names no more; an operator can restore it."""
         identity = Identity(trust_domain, IdentityKind.PRINCIPAL, principal.principal, principal.tenant)

@@ -11,11 +11,13 @@ from typing import Final
 
 from services.registry.signer.signer_calls import SignerCalls
 from snavio.clock import Clock
-from snavio.domain.directory import DirectoryView, Service, Suspension, is_over, require_source
+from snavio.domain.directory import DirectoryView, Service, Suspension, require_source, suspension_of
 from snavio.errors import Conflict
 from snavio.ports.directory import Directory
 
 MOST_ATTEMPTS: Final = 8
+MOST_SERVICES: Final = 1_000_000
+"""More than `[registry] max_services_per_tenant` can allow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,8 @@ class ServiceNotice:
 
     service: Service
     suspended: bool
+    removed: bool = False
+    """The directory has no such service any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +39,29 @@ class SignerSync:
     clock: Clock
 
     def suspended(self, view: DirectoryView, source: str) -> bool:
-        """True if a source is suspended now."""
-        found = view.find(Suspension, source)
-        return found is not None and not is_over(found, self.clock.unix_ns())
+        """True if a source, or its whole tenant, is suspended now."""
+        return suspension_of(view, source, self.clock.unix_ns()) is not None
 
     async def tell(self, service: Service, *, suspended: bool) -> ServiceNotice:
         """Send Signer the state that is about to be written; `agree` must follow, even if the write fails."""
         await self.trust.principals(service, suspended=suspended)
         return ServiceNotice(service, suspended)
+
+    async def remove(self, service: Service) -> ServiceNotice:
+        """Send Signer that a service is about to be deleted; `agree` must follow, even if the write fails."""
+        await self.trust.remove(service)
+        return ServiceNotice(service, suspended=False, removed=True)
+
+    async def agree_on(self, suspension: Suspension) -> None:
+        """`agree` about every service that a suspension is about."""
+        if not suspension.whole_tenant:
+            await self.agree(suspension.source)
+            return
+        _, services = await self.directory.read(
+            lambda view: view.under(Service, suspension.tenant, limit=MOST_SERVICES)
+        )
+        for service in services:
+            await self.agree(service.source)
 
     async def agree(self, source: str, told: ServiceNotice | None = None) -> None:
         """Send Signer the state of the directory until the directory has not changed meanwhile.
@@ -54,7 +73,7 @@ class SignerSync:
             _, (service, suspended) = await self.directory.read(
                 lambda view: (view.find(Service, *named.key), self.suspended(view, source))
             )
-            if service is None and told is None:
+            if service is None and (told is None or told.removed):
                 return
             says = ServiceNotice(service or named, suspended)
             if says == told:

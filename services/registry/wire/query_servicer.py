@@ -139,7 +139,7 @@ class QueryServicer:
                     since_unix_ns=right.at_ns,
                     actor=right.actor,
                     reason=right.reason,
-                    suspended=right.value.key[0] in access.suspended,
+                    suspended=access.was_suspended(right.value.key[0]),
                 )
                 for right in access.rights
             ],

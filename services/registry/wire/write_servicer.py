@@ -64,7 +64,7 @@ class WriteServicer:
         self._signer_sync = SignerSync(directory, trust, ownership.clock)
         self.joint_writes = JointWrites()
         """Writes at Signer and in the directory; finish them before the directory is closed."""
-        self._batches = BatchWriter(directory, ownership, trust, self._signer_sync, self.joint_writes)
+        self.batches = BatchWriter(directory, ownership, trust, self._signer_sync, self.joint_writes)
         self._log = structlog.get_logger()
 
     def methods(self) -> Methods:
@@ -194,14 +194,14 @@ class WriteServicer:
     ) -> wire.WriteResponse:
         written = await self._write(decision, call, options)
         # After the write, which Shield obeys; an error here is answered, and the same request again repairs it.
-        await self._signer_sync.agree(suspension.source)
+        await self._signer_sync.agree_on(suspension)
         return written
 
     async def apply(self, request: wire.ApplyRequest, call: Call) -> wire.ApplyResponse:
         require_text(request.reason, "reason")
         actor = call.peer.identity
         now = self._ownership.clock.unix_ns()
-        done = await self._batches.apply(
+        done = await self.batches.apply(
             wanted_from_wire(request),
             actor=actor,
             reason=request.reason,

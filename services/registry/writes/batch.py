@@ -105,6 +105,34 @@ class BatchWriter:
         )
         return BatchResult(written, differences, facts, await self._enrolments(differences))
 
+    async def carry_out(
+        self,
+        rule: Callable[[DirectoryView], Sequence[Draft]],
+        *,
+        actor: Identity,
+        reason: str,
+        dry_run: bool = False,
+    ) -> Written:
+        """Write the drafts of a rule, which is asked twice: for Signer's part first, and in the transaction."""
+        differences: Sequence[Difference] = ()
+
+        def decide(view: DirectoryView) -> Sequence[Draft]:
+            nonlocal differences
+            overlay = Overlay(view)
+            for draft in rule(view):
+                overlay.add(draft)
+            differences = overlay.differences()
+            return overlay.drafts
+
+        version, suspended = await self.directory.read(
+            lambda view: self._suspended_among(view, [draft.value for draft in decide(view)])
+        )
+        if dry_run:
+            return Written(version, changed=False)
+        return await self.joint_writes.whole(
+            self._write(decide, differences, suspended, actor=actor, reason=reason), tenant=actor.tenant
+        )
+
     async def _write(
         self,
         decide: Decision,
@@ -138,6 +166,9 @@ class BatchWriter:
             if isinstance(gone, Principal) and service is None:
                 # Before the write: named or not, it is then without certificates even if we fail here.
                 await self.trust.dismiss(gone, trust_domain=trust_domain)
+            if isinstance(gone, Service) and service is None:
+                # Before the write, so that none of its certificates outlives it; a failed write gives the right back.
+                told.append(await self.signer_sync.remove(gone))
             if isinstance(service, Service):
                 # Before the write, as for a single registration: a service without keys could send nothing.
                 await self.trust.keyset(service.source)
@@ -148,7 +179,10 @@ class BatchWriter:
             await self.signer_sync.agree(each.service.source, each)
 
     def _suspended(self, view: DirectoryView, wanted: Sequence[WriteRequest]) -> frozenset[str]:
-        sources = {write.value.source for write in wanted if isinstance(write.value, Service)}
+        return self._suspended_among(view, [write.value for write in wanted])
+
+    def _suspended_among(self, view: DirectoryView, values: Sequence[Value]) -> frozenset[str]:
+        sources = {value.source for value in values if isinstance(value, Service)}
         return frozenset(source for source in sources if self.signer_sync.suspended(view, source))
 
     async def _enrolments(self, differences: Sequence[Difference]) -> list[wire.TenantEnrolment]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from services.registry.writes.entry_limits import EntryLimits
 from snavio.clock import Clock
@@ -37,6 +38,7 @@ from snavio.errors import BadRequest, Conflict, NotFound
 from snavio.ports.directory import Decision as AnyDecision
 
 Decision = Callable[[DirectoryView], Draft]
+MOST_FREEZES: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ class Ownership:
 
         def decide(view: DirectoryView) -> Draft:
             owner_of(view, actor, target.target)
+            require_not_frozen(view, target.target, self.clock.unix_ns())
             for kind in (Route, AclEntry, SourceQuota):
                 if view.count(kind, target.target):
                     raise Conflict(
@@ -127,12 +130,19 @@ class Ownership:
         return decide
 
     def set_suspension(self, actor: Identity, suspension: Suspension, *, suspended: bool) -> Decision:
-        """Operators suspend a source and lift that again; the source must exist, so that a typo is found at once."""
+        """Operators suspend a source or a whole tenant, and lift that again.
+
+        It must exist, so that a typo is found at once; but what stands can be lifted, though its service was deleted.
+        """
         require_operator(actor)
         self._require_ahead(suspension, "suspension.until_unix_ns", wanted=suspended)
 
         def decide(view: DirectoryView) -> Draft:
-            _require_service_exists(view, suspension.source, "suspension.source")
+            stands = view.find(Suspension, suspension.source) is not None
+            if suspension.whole_tenant:
+                _require_tenant_exists(view, suspension.tenant)
+            elif suspended or not stands:
+                _require_service_exists(view, suspension.source, "suspension.source")
             return Draft(suspension, deleted=not suspended)
 
         return decide
@@ -243,6 +253,16 @@ def owner_of(view: DirectoryView, actor: Identity, target: str) -> str:
         raise NotFound(f"Nobody has claimed the target {target}.", reason="unknown-target")
     require_tenant(actor, claimed.tenant)
     return claimed.tenant
+
+
+def require_not_frozen(view: DirectoryView, target: str, now_unix_ns: int) -> None:
+    """Conflict for a frozen target: its owner could give it up, claim it again, and be free of the freeze."""
+    frozen = view.beginning(Ban, "", BanList.FROZEN.name.lower(), target, limit=MOST_FREEZES)
+    if any(not is_over(freeze, now_unix_ns) for freeze in frozen):
+        raise Conflict(
+            f"The target {target}, or a command of it, is frozen; an operator ends that with `snavio unfreeze`.",
+            reason="frozen",
+        )
 
 
 def _require_tenant_exists(view: DirectoryView, tenant: str) -> None:

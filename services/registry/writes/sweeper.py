@@ -65,7 +65,7 @@ class Sweeper:
         """
         try:
             # What the directory says by then: an operator may have suspended it anew.
-            await self._signer_sync.agree(suspension.source)
+            await self._signer_sync.agree_on(suspension)
         except SnavioError as error:
             self._log.warning("suspension not lifted yet", source=suspension.source, reason=error.reason)
             return False, isinstance(error, Unavailable)

@@ -76,14 +76,18 @@ class ServiceAssumption:
             gone = [name for name in (before.principals if before is not None else ()) if name not in kept]
             # Revoked first: had the right been written and the revocation failed, nobody would know any more, at the
             # next attempt, whose certificates were to end.
-            revoked = await self._revoking.revoke_delegates(
-                service.spiffe_id,
-                [
-                    Identity(self._trust_domain, IdentityKind.PRINCIPAL, name, service.tenant).spiffe_id
-                    for name in gone
-                ],
-                caller=actor,
-            )
+            if removed:
+                # Also those that an operator made, which no principal's right stands behind.
+                revoked = await self._revoking.revoke_service(service.spiffe_id, caller=actor)
+            else:
+                revoked = await self._revoking.revoke_delegates(
+                    service.spiffe_id,
+                    [
+                        Identity(self._trust_domain, IdentityKind.PRINCIPAL, name, service.tenant).spiffe_id
+                        for name in gone
+                    ],
+                    caller=actor,
+                )
             await self._store.put_delegation(source, after)
             return revoked
 

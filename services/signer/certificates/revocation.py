@@ -159,6 +159,17 @@ class CertificateRevocation:
         reason = "the registration names its principal no more"
         return (await self._end(subjects, covered, caller=caller, reason=reason)).serials
 
+    async def revoke_service(self, spiffe_id: str, *, caller: Identity) -> tuple[str, ...]:
+        """Revoke the certificates for a deleted service; returns serials. The caller holds `taking_turns`.
+
+        The service is not barred: registered again, it gets certificates again.
+        """
+        covered = await self._living(spiffe_id=spiffe_id)
+        if not covered:
+            return ()
+        reason = "the service was deleted"
+        return (await self._end([(spiffe_id, spiffe_id)], covered, caller=caller, reason=reason)).serials
+
     def taking_turns(self) -> asyncio.Lock:
         """The lock for changes of the rights that `certify` checks by `require`."""
         return self._turn

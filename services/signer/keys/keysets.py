@@ -144,13 +144,18 @@ class Keysets:
         self._polls.note(source)
         return keyset
 
-    async def described(self, source: str, *, after: str, limit: int) -> tuple[tuple[Keyset, ...], bool]:
-        """One source's key set, or a page of all of them by name; and whether there is more."""
+    async def described(
+        self, source: str, *, after: str, limit: int, tenant: str = ""
+    ) -> tuple[tuple[Keyset, ...], bool]:
+        """One source's key set, or a page of all of them, or of one tenant's, by name; and whether there is more."""
         if source:
             return (_present(await self._store.keyset(source), source),), False
         wanted = min(limit, MAX_PAGE) or MAX_PAGE
-        page = await self._store.keysets(after=after, limit=wanted + 1)
-        return page[:wanted], len(page) > wanted
+        prefix = f"{tenant}/" if tenant else ""
+        page = await self._store.keysets(after=max(after, prefix), limit=wanted + 1)
+        # In order of their names, a tenant's stand together.
+        own = tuple(keyset for keyset in page if keyset.source.startswith(prefix))
+        return own[:wanted], len(own) > wanted
 
 
 def _present(keyset: Keyset | None, source: str) -> Keyset:

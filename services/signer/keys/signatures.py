@@ -30,12 +30,13 @@ from snavio.domain.signing_scope import (
 from snavio.errors import BadRequest, Conflict, NotAllowed, NotFound, Saturated
 from snavio.native import ed25519_is_weak, ed25519_public_key, ed25519_sign_batch, format_timestamp
 from snavio.ports.keystore import KeyStore
+from snavio.signed.archive_manifest import MAX_SIGNED_BYTES
 from snavio.signed.snapshot_manifest import HMAC, TYPE
 from snavio.telemetry.events import EventJournal, SigningKeyRotated
 
 MAX_MESSAGES = 4096
-MAX_BYTES = 3 << 20
-# Each holds a thread and up to 3 MiB; past it callers are better told to wait than kept waiting.
+MAX_BYTES = MAX_SIGNED_BYTES
+# Each holds a thread and up to 1 MiB; past it callers are better told to wait than kept waiting.
 MAX_BATCHES_AT_ONCE = 32
 # From here a batch costs more than handing it to a thread.
 _OFF_LOOP_FROM = 8

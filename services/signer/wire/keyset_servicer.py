@@ -16,10 +16,11 @@ from services.signer.keys.key_rollout import KeyRollout
 from services.signer.keys.key_traffic import KeyTraffic
 from services.signer.keys.keysets import Keysets
 from snavio.clock import Clock
+from snavio.domain.identity import IdentityKind
 from snavio.domain.key_retirement import retirement
 from snavio.domain.key_rollout import Holder
 from snavio.domain.keyset import Keyset, KeyState, KeyVersion, rotation_due_ns
-from snavio.errors import BadRequest
+from snavio.errors import BadRequest, NotAllowed
 from snavio.rpc.server import Call, Methods
 from snavio.telemetry.events import EventJournal
 from snavio.v1 import signer_pb2 as wire
@@ -96,12 +97,21 @@ class KeysetServicer:
         return await self._status(keyset)
 
     async def describe_keysets(
-        self, request: wire.DescribeKeysetsRequest, _call: Call
+        self, request: wire.DescribeKeysetsRequest, call: Call
     ) -> wire.DescribeKeysetsResponse:
+        reader = call.peer.identity
+        tenant = reader.tenant if reader.kind is IdentityKind.PRINCIPAL else ""
+        if tenant and request.source and request.source.partition("/")[0] != tenant:
+            # Before the store is asked: the answer must not tell whether there is such a source.
+            raise NotAllowed(f"{reader} may read the keys of its own tenant's sources.", reason="not-owner")
         page, more = await self._keysets.described(
-            request.source, after=request.after_source, limit=request.limit
+            request.source, after=request.after_source, limit=request.limit, tenant=tenant
         )
-        return wire.DescribeKeysetsResponse(keyset=await self._statuses(page), more=more)
+        statuses = await self._statuses(page)
+        for holder in (holder for status in statuses if tenant for holder in status.holder):
+            # How many Shields there are shows a rotation's progress; their names are the installation's.
+            holder.name = ""
+        return wire.DescribeKeysetsResponse(keyset=statuses, more=more)
 
     async def keyset_changes(
         self, request: wire.KeysetChangesRequest, _call: Call

@@ -48,18 +48,24 @@ class SqliteView:
         ).fetchone()
         return cast("int", number)
 
-    def under(self, kind: type[V], parent: str, *, limit: int) -> Sequence[V]:
+    def under(
+        self, kind: type[V], parent: str, *, limit: int, after: tuple[str, ...] = (), ending: str = ""
+    ) -> Sequence[V]:
+        last = "\n" + ending if ending else ""
         rows = self.connection.execute(
-            f"{_RECORD} WHERE kind = ? AND parent = ? ORDER BY key LIMIT ?", (kind.kind, parent, limit)
+            f"{_RECORD} WHERE kind = ? AND parent = ? AND key > ?"
+            " AND (? = '' OR substr(key, -length(?)) = ?) ORDER BY key LIMIT ?",
+            (kind.kind, parent, key_text(after), last, last, last, limit),
         )
         return [cast("V", value_of(row)) for row in rows]
 
-    def beginning(self, kind: type[V], *prefix: str, limit: int) -> Sequence[V]:
+    def beginning(self, kind: type[V], *prefix: str, limit: int, after: tuple[str, ...] = ()) -> Sequence[V]:
         # A whole key, or a key that goes on after a line break; 0x0b is the character after the break.
-        whole = key_text(prefix)
+        whole, past = key_text(prefix), key_text(after)
         rows = self.connection.execute(
-            f"{_RECORD} WHERE kind = ? AND key >= ? AND key < ? ORDER BY key LIMIT ?",
-            (kind.kind, whole, whole + "\x0b" if prefix else "\U0010ffff", limit),
+            f"{_RECORD} WHERE kind = ? AND key >= ? AND key < ? AND key > ? ORDER BY key LIMIT ?",
+            # Of two lower bounds SQLite seeks to either: both have to be near.
+            (kind.kind, max(whole, past), whole + "\x0b" if prefix else "\U0010ffff", past, limit),
         )
         return [cast("V", value_of(row)) for row in rows]
 

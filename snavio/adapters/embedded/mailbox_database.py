@@ -13,12 +13,15 @@ from typing import Any
 
 import apsw
 
+from snavio.adapters.embedded.commit_mark import MarkWriter
 from snavio.adapters.embedded.mailbox_rows import APPLICATION_ID, CREATE, MIGRATIONS, SCHEMA_VERSION
 from snavio.adapters.embedded.reader_pool import ReaderPool
 from snavio.adapters.embedded.sqlite import open_store, store_errors
+from snavio.adapters.embedded.write_ahead_log import FRAME_HEADER_BYTES, HEADER_BYTES, wal_path
 from snavio.errors import Saturated
 
 PAGE_SIZE = 4096
+FRAME_BYTES = FRAME_HEADER_BYTES + PAGE_SIZE
 # Small, so that the log is soon written over instead of growing: that makes its sync cheaper.
 CHECKPOINT_BYTES = 4 << 20
 COMPLAINT_BYTES = 256 << 20
@@ -35,8 +38,17 @@ class MailboxDatabase:
         self._writing = threading.Lock()
         self._log_pages = 0
         self._connections: list[Any] = []
+        self._log_path = wal_path(path)
         try:
-            self._writer, self._housekeeper = self._owned(), self._owned()
+            self._writer = self._owned()
+            with store_errors(path):
+                ((self._commits,),) = self._writer.execute("SELECT commits FROM counters").fetchall()
+            # Before anything is written, and without moving what is left of the log: a store that has lost commits
+            # stays as it is.
+            self._writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            self._mark = MarkWriter(path, commits=self._commits)
+            self._writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
+            self._housekeeper = self._owned()
             self._readers = ReaderPool(self._connect)
             with store_errors(path):
                 self._writer.set_wal_hook(self._committed)
@@ -85,8 +97,10 @@ class MailboxDatabase:
             try:
                 self._writer.execute("BEGIN IMMEDIATE")
                 yield self._writer
+                self._writer.execute("UPDATE counters SET commits = ?", (self._commits + 1,))
                 committing = True
                 self._writer.execute("COMMIT")
+                self._note_commit()
             except BaseException as error:
                 if self._writer.in_transaction:
                     self._writer.execute("ROLLBACK")
@@ -96,6 +110,12 @@ class MailboxDatabase:
                 if full:
                     raise Saturated(f"{self._path} is full.", retry_after_ms=FULL_RETRY_MS) from error
                 raise
+
+    def _note_commit(self) -> None:
+        self._commits += 1
+        # Before the sender has its answer: from here on, the transaction must be there at the next start.
+        log_end = HEADER_BYTES + self._log_pages * FRAME_BYTES
+        self._mark.committed(self._commits, log=self._log_path, log_end=log_end)
 
     def rows(self, statement: str, values: tuple[object, ...] = ()) -> list[Any]:
         """Everything that a SELECT finds in what is committed."""
@@ -142,3 +162,5 @@ class MailboxDatabase:
                     self._readers.close()
             for connection in reversed(self._connections):
                 connection.close()
+            if hasattr(self, "_mark"):
+                self._mark.close()

@@ -16,7 +16,7 @@ from snavio.errors import IntegrityError
 from snavio.ports.mailbox_store import BatchRecord, EndedMessages, Progress, Retry
 
 APPLICATION_ID = 0x534E4D42
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 
 # What came with schema 3. The indexes hold ended batches only, so that a batch on its way costs nothing here.
 LIFE_TABLES = (
@@ -64,9 +64,10 @@ ORDER_TABLES = (
 CREATE = (
     # The last id outlives the batches: a reused id would let an old receipt settle a new message.
     """CREATE TABLE counters (
-        id INTEGER PRIMARY KEY CHECK (id = 1), epoch INTEGER NOT NULL, last_batch_id INTEGER NOT NULL
+        id INTEGER PRIMARY KEY CHECK (id = 1), epoch INTEGER NOT NULL, last_batch_id INTEGER NOT NULL,
+        commits INTEGER NOT NULL DEFAULT 0
     ) STRICT""",
-    "INSERT INTO counters VALUES (1, 0, 0)",
+    "INSERT INTO counters (id, epoch, last_batch_id) VALUES (1, 0, 0)",
     "CREATE TABLE topics (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE) STRICT",
     """CREATE TABLE batches (
         topic_id INTEGER NOT NULL, id INTEGER NOT NULL, count INTEGER NOT NULL, unsettled INTEGER NOT NULL,
@@ -154,6 +155,11 @@ def _bring_8_to_9(connection: Any) -> None:
     connection.execute("DROP TABLE milestones")
 
 
+def _bring_9_to_10(connection: Any) -> None:
+    """Transactions are counted, so that a start finds out that the last of them are gone."""
+    connection.execute("ALTER TABLE counters ADD COLUMN commits INTEGER NOT NULL DEFAULT 0")
+
+
 MIGRATIONS: Migrations = {
     2: _bring_2_to_3,
     3: _bring_3_to_4,
@@ -162,6 +168,7 @@ MIGRATIONS: Migrations = {
     6: _bring_6_to_7,
     7: _bring_7_to_8,
     8: _bring_8_to_9,
+    9: _bring_9_to_10,
 }
 
 

@@ -17,6 +17,7 @@ from typing import Any, Self
 import apsw
 
 from snavio.adapters.embedded.checksums import connect
+from snavio.adapters.embedded.commit_mark import require_not_emptied
 from snavio.adapters.embedded.files import fsync_folder
 from snavio.adapters.embedded.write_ahead_log import wal_path, walk
 from snavio.errors import IntegrityError, SnavioError, StateError, Unavailable, Unreadable
@@ -79,6 +80,8 @@ def open_store(
     a store that is not ours or newer; IntegrityError for a damaged one, and for one whose log is damaged.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if not in_use:
+        require_not_emptied(path)
     if not path.exists():
         # SQLite would create it with the umask's mode; the write-ahead log inherits this one.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))

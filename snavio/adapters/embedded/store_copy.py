@@ -15,6 +15,7 @@ from typing import Any, Final
 import apsw
 
 from snavio.adapters.embedded.checksums import RESERVED_BYTES, connect, reserved_bytes
+from snavio.adapters.embedded.commit_mark import read_mark
 from snavio.adapters.embedded.files import fsync_folder
 from snavio.adapters.embedded.sqlite import BUSY_TIMEOUT_MS, StoreLock, store_errors
 from snavio.adapters.embedded.write_ahead_log import walk
@@ -109,3 +110,14 @@ def faults_of(path: Path) -> list[str]:
     except IntegrityError as error:
         return [str(error).rstrip(".")]
     return [str(row[0]) for row in found if row[0] != "ok"]
+
+
+def lost_commits(path: Path) -> int:
+    """Acknowledged transactions that the mark of the store at `path` tells and the store does not have."""
+    # First: a running owner goes on meanwhile, and never notes what is not there.
+    marked = read_mark(path).commits
+    if not marked or not path.stat().st_size:
+        return 0
+    with reading(path) as connection:
+        ((commits,),) = connection.execute("SELECT commits FROM counters").fetchall()
+    return max(0, marked - int(commits))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -14,9 +15,10 @@ from typing import Any, Final
 import apsw
 
 from snavio.adapters.embedded.checksums import RESERVED_AT, RESERVED_BYTES, connect, denies_checksums
+from snavio.adapters.embedded.commit_mark import mark_path
 from snavio.adapters.embedded.files import fsync_folder, replace_private_file
 from snavio.adapters.embedded.sqlite import StoreLock, store_errors
-from snavio.adapters.embedded.store_copy import faults_of
+from snavio.adapters.embedded.store_copy import faults_of, lost_commits
 from snavio.adapters.embedded.store_rows import (
     SEQUENCE,
     LostRow,
@@ -29,7 +31,13 @@ from snavio.adapters.embedded.store_rows import (
     tables,
     unchecked,
 )
-from snavio.adapters.embedded.write_ahead_log import HEADER_BYTES, WalFinding, wal_path, walk
+from snavio.adapters.embedded.write_ahead_log import (
+    FRAME_HEADER_BYTES,
+    HEADER_BYTES,
+    WalFinding,
+    wal_path,
+    walk,
+)
 from snavio.errors import IntegrityError
 from snavio.native import reseal_wal
 
@@ -51,9 +59,11 @@ def rescue(path: Path, aside: Path) -> Rescued:
     """Make the store at `path` openable; its files are copied to `aside` first."""
     done = Rescued()
     with StoreLock(path):
-        if walk(path).damaged_at is None and not faults_of(path):
+        if walk(path).damaged_at is None and not faults_of(path) and not lost_commits(path):
             return done
         _set_aside(path, aside)
+        if (mark := mark_path(path)).exists():
+            shutil.copy2(mark, aside / mark.name)
         if not path.stat().st_size:
             raise IntegrityError(f"{path} is empty.")
         if denies_checksums(path):
@@ -67,6 +77,12 @@ def rescue(path: Path, aside: Path) -> Rescued:
         if faults_of(path):
             _rescue_pages(path, aside / "trial", done)
         shutil.rmtree(aside / "trial", ignore_errors=True)
+        if lost := lost_commits(path):
+            done.steps.append(
+                f"the last {lost} transactions that {mark.name} counts are gone, and cannot be named"
+            )
+        # It tells of a log that is another one now.
+        mark.unlink(missing_ok=True)
         fsync_folder(path.parent)
         if faults := faults_of(path):
             raise IntegrityError(f"{path} cannot be rescued: {faults[0]}. Its files are in {aside}.")
@@ -107,20 +123,59 @@ def _rescue_log(path: Path, trial: Path, done: Rescued) -> None:
     if found.damaged_at is None:
         return
     through = _read_through(path, found, trial)
-    if through is not None and not faults_of(through):
+    # Where only the header was ruined there is nothing for the sums to go on from.
+    proven = found.damaged_at == 0 or _proven(log.read_bytes(), found)
+    if through is not None and proven and not faults_of(through):
         replace_private_file(log, wal_path(through).read_bytes())
-        done.steps.append(f"the damaged page in {log.name} was written anew later on: nothing of it is gone")
+        done.steps.append(
+            f"{log.name} was sealed anew: every page in it that counts is proven, nothing of it is gone"
+        )
         return
     later = states(through) if through is not None else {}
     _cut(log, found.committed_end)
-    done.steps.append(
-        f"{log.name} was cut at byte {found.committed_end}: {found.behind} transactions behind it are gone"
-    )
+    behind = f"{found.behind} transactions behind it are" if found.behind else "what stood behind it is"
+    done.steps.append(f"{log.name} was cut at byte {found.committed_end}: {behind} gone")
     kept = states(_copied(path, trial))
     if later:
         done.lost += difference(later, kept)
     else:
         done.steps.append("which rows they held cannot be read any more")
+
+
+def _proven(log: bytes, found: WalFinding) -> bool:
+    """True if every page in the log, up to the end of what was acknowledged, is proven in the version that counts.
+
+    Pages in a log have no checksum of their own, and are given one, right or wrong, on their way into the database. The
+    sums that go on from frame to frame prove them.
+    """
+    first = found.damaged_at or HEADER_BYTES
+    size = FRAME_HEADER_BYTES + int.from_bytes(log[8:12], "big")
+    before = log[first - size + 16 : first - size + 24] if first > HEADER_BYTES else log[24:32]
+    doubtful: set[bytes] = set()
+    last_page = mended = b""
+    for at in range(first, found.behind_end, size):
+        frame = log[at : at + size]
+        page, stored = frame[:4], frame[16:24]
+        if mended and _sums(log, mended, frame) == stored:
+            # Of the frame before, only its sums were hit: this one goes on from what they were.
+            doubtful.discard(last_page)
+            mended = b""
+        else:
+            sums = _sums(log, before, frame)
+            mended = b"" if sums == stored else sums
+        (doubtful.add if mended else doubtful.discard)(page)
+        last_page, before = page, stored
+    return not doubtful
+
+
+def _sums(log: bytes, before: bytes, frame: bytes) -> bytes:
+    """SQLite's sums behind a frame, going on from those behind the frame before."""
+    words = struct.Struct(">II" if log[3] & 1 else "<II")
+    first, second = struct.unpack(">II", before)
+    for one, two in words.iter_unpack(frame[:8] + frame[FRAME_HEADER_BYTES:]):
+        first = (first + one + second) & 0xFFFFFFFF
+        second = (second + two + first) & 0xFFFFFFFF
+    return struct.pack(">II", first, second)
 
 
 def _read_through(path: Path, found: WalFinding, trial: Path) -> Path | None:

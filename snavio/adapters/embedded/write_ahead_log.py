@@ -10,10 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from snavio.adapters.embedded.commit_mark import CommitMark, read_mark
 from snavio.errors import IntegrityError
 from snavio.native import WalWalk
 
 HEADER_BYTES: Final = 32
+FRAME_HEADER_BYTES: Final = 24
+_SALTS: Final = slice(16, 24)
+_FRAME_SALTS: Final = slice(8, 16)
 _STEP_FRAMES: Final = 1024
 
 
@@ -31,6 +35,8 @@ class WalFinding:
     damaged_at: int | None = None
     flip: tuple[int, int] | None = None
     """Byte and bit whose flip makes the log whole, if exactly one bit would."""
+    hidden: str = "what it holds"
+    """The part that SQLite would not read, where no transactions behind the damage can be counted."""
 
     def require_whole(self) -> None:
         """IntegrityError for damage: the commits that SQLite would skip were acknowledged."""
@@ -42,7 +48,7 @@ class WalFinding:
             )
 
     def _lost(self) -> str:
-        return "what it holds" if not self.behind else f"{self.behind} acknowledged transactions"
+        return f"{self.behind} acknowledged transactions" if self.behind else self.hidden
 
 
 def wal_path(store: Path) -> Path:
@@ -51,7 +57,10 @@ def wal_path(store: Path) -> Path:
 
 
 def walk(store: Path) -> WalFinding:
-    """Check the log of the store at `store` in one pass; an absent log is whole."""
+    """Check the log of the store at `store` in one pass; an absent log is whole.
+
+    One that ends before its store's mark is damaged in its last transactions.
+    """
     path = wal_path(store)
     try:
         file = path.open("rb")
@@ -65,6 +74,10 @@ def walk(store: Path) -> WalFinding:
             return _without_header(path, header, file)
         while frames := file.read(_STEP_FRAMES * found.frame_bytes):
             found.feed(frames)
+        if found.damage is None:
+            mark = read_mark(store)
+            if mark.salts == header[_SALTS] and mark.log_end > found.committed_end:
+                return _before_its_mark(path, found, mark, file)
     offset, flip = found.damage or (None, None)
     return WalFinding(
         path, found.committed, found.committed_end, found.behind, found.behind_end, offset, flip
@@ -77,3 +90,25 @@ def _without_header(path: Path, header: bytes, file: BinaryIO) -> WalFinding:
         if piece.count(0) != len(piece):
             return WalFinding(path, damaged_at=0, flip=WalWalk.header_flip(header))
     return WalFinding(path)
+
+
+def _before_its_mark(path: Path, found: WalWalk, mark: CommitMark, file: BinaryIO) -> WalFinding:
+    """The finding for a log whose last transactions were acknowledged and do not verify, or are not there."""
+    end = found.committed_end
+    file.seek(0)
+    salts = file.read(HEADER_BYTES)[_SALTS]
+    for offset in range(end, mark.log_end, found.frame_bytes):
+        file.seek(offset)
+        frame = file.read(found.frame_bytes)
+        # One of an earlier log was never written over: what it holds is older than what was acknowledged.
+        if len(frame) < found.frame_bytes or frame[_FRAME_SALTS] != salts:
+            break
+        end = offset + found.frame_bytes
+    return WalFinding(
+        path,
+        found.committed,
+        found.committed_end,
+        behind_end=end if end == mark.log_end else found.committed_end,
+        damaged_at=found.committed_end,
+        hidden="the last acknowledged transactions",
+    )

@@ -7,7 +7,7 @@ from snavio.domain.directory.access import AccessRequest, AclEntry, RequestState
 from snavio.domain.directory.alerts import AlertChannel, ChannelKind
 from snavio.domain.directory.changes import Change, DirectoryView, Draft
 from snavio.domain.directory.kinds import KINDS, V, Value, expiry_of, is_over, revive, shape_of
-from snavio.domain.directory.lists import Ban, BanList, Suspension
+from snavio.domain.directory.lists import Ban, BanList, Suspension, every_source
 from snavio.domain.directory.overlay import Difference, Overlay
 from snavio.domain.directory.proposal import BanProposal, ProposalState
 from snavio.domain.directory.quota import SourceQuota
@@ -28,4 +28,5 @@ from snavio.domain.directory.rules import (
     require_tenant,
     require_text,
 )
+from snavio.domain.directory.standing import suspension_of
 from snavio.domain.directory.tenancy import Principal, Service, Target, Tenant, require_source

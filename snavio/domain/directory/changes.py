@@ -46,12 +46,15 @@ class DirectoryView(Protocol):
         """The number of values of a kind under `parent`."""
         ...
 
-    def under(self, kind: type[V], parent: str, *, limit: int) -> Sequence[V]:
-        """The first `limit` values of a kind under `parent`, by key."""
+    def under(
+        self, kind: type[V], parent: str, *, limit: int, after: tuple[str, ...] = (), ending: str = ""
+    ) -> Sequence[V]:
+        """The first `limit` values of a kind under `parent`, by key; only those beyond the key `after`, and with
+        `ending`, only those whose key has it as the last part."""
         ...
 
-    def beginning(self, kind: type[V], *prefix: str, limit: int) -> Sequence[V]:
-        """The first `limit` values of a kind whose keys begin with `prefix`, by key."""
+    def beginning(self, kind: type[V], *prefix: str, limit: int, after: tuple[str, ...] = ()) -> Sequence[V]:
+        """The first `limit` values of a kind whose keys begin with `prefix`, by key; only those beyond `after`."""
         ...
 
     def ended(self, now_unix_ns: int, *, limit: int) -> Sequence[Value]:

@@ -5,12 +5,12 @@ Never guesses: a stored field that a kind does not have is an error, not a defau
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import IntEnum
 from functools import cache
 from types import UnionType
-from typing import Any, Final, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Final, TypeAlias, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from snavio.domain.directory.access import AccessRequest, AclEntry
 from snavio.domain.directory.alerts import AlertChannel
@@ -73,17 +73,29 @@ def revive(kind: str, stored: Mapping[str, Any]) -> Value:
     return value
 
 
-def _revive(kind: type[Any], stored: Mapping[str, Any]) -> Any:
-    shape = shape_of(kind)
-    return kind(**{name: _typed(shape[name], item) for name, item in stored.items()})
+def _revive(kind: Any, stored: Mapping[str, Any]) -> Any:
+    readers = _readers(kind)
+    return kind(
+        **{name: reader(item) if (reader := readers[name]) else item for name, item in stored.items()}
+    )
 
 
-def _typed(kind: type[Any], item: Any) -> Any:
-    if isinstance(item, list):
-        return tuple(item)
-    if isinstance(item, Mapping) and is_dataclass(kind):
-        return _revive(kind, item)
-    return kind(item) if isinstance(kind, type) and issubclass(kind, IntEnum) else item
+@cache
+def _readers(kind: Any) -> Mapping[str, Callable[[Any], Any] | None]:
+    """Readers of the fields, None where a value is taken as it is; made once, since a page has thousands of values."""
+    return {name: _reader(hint) for name, hint in _shape_of(kind).items()}
+
+
+def _reader(hint: Any) -> Callable[[Any], Any] | None:
+    if is_dataclass(hint):
+        return lambda item: _revive(cast("type[Any]", hint), item) if isinstance(item, Mapping) else item
+    if isinstance(hint, type) and issubclass(hint, IntEnum):
+        return hint
+    return None if hint in (str, int, float, bool) else _listed
+
+
+def _listed(item: Any) -> Any:
+    return tuple(item) if isinstance(item, list) else item
 
 
 def _present(hint: Any) -> Any:

@@ -14,6 +14,7 @@ from snavio.domain.directory.rules import (
     MAX_EVIDENCE_LENGTH,
     require,
     require_command,
+    require_name,
     require_target,
     require_text,
     split_source,
@@ -77,7 +78,7 @@ class Ban:
 
 @dataclass(frozen=True, slots=True)
 class Suspension:
-    """A source that Shield refuses."""
+    """A source that Shield refuses; `<tenant>/*` is every service that the tenant has now or later."""
 
     kind: ClassVar[str] = "suspension"
     source: str
@@ -88,10 +89,23 @@ class Suspension:
     """Evidence for the decision; for operators."""
 
     def __post_init__(self) -> None:
-        split_source(self.source, "suspension.source")
+        if self.whole_tenant:
+            require_name(self.tenant, "suspension.source")
+        else:
+            split_source(self.source, "suspension.source")
         require_text(self.reason, "suspension.reason")
         require(self.until_unix_ns >= 0, "suspension.until_unix_ns", "a time, or 0")
         require_text(self.evidence, "suspension.evidence", MAX_EVIDENCE_LENGTH)
+
+    @property
+    def tenant(self) -> str:
+        """The tenant whose source, or whose every source, it is."""
+        return self.source.partition("/")[0]
+
+    @property
+    def whole_tenant(self) -> bool:
+        """True if it is about every service of the tenant."""
+        return self.source == every_source(self.tenant)
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -100,3 +114,8 @@ class Suspension:
     @property
     def parent(self) -> str:
         return ""
+
+
+def every_source(tenant: str) -> str:
+    """The source of a suspension of a whole tenant. No service can have this name."""
+    return f"{tenant}/*"

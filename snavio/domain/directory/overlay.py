@@ -68,13 +68,21 @@ class Overlay:
             self._counts[place] = self._base.count(kind, parent)
         return self._counts[place]
 
-    def under(self, kind: type[V], parent: str, *, limit: int) -> Sequence[V]:
-        base = self._base.under(kind, parent, limit=limit + len(self._drafts))
-        return self._merged(kind, base, lambda value: value.parent == parent)[:limit]
+    def under(
+        self, kind: type[V], parent: str, *, limit: int, after: tuple[str, ...] = (), ending: str = ""
+    ) -> Sequence[V]:
+        base = self._base.under(kind, parent, limit=limit + len(self._drafts), after=after, ending=ending)
+        return self._merged(
+            kind,
+            base,
+            lambda value: value.parent == parent and value.key > after and ending in ("", value.key[-1]),
+        )[:limit]
 
-    def beginning(self, kind: type[V], *prefix: str, limit: int) -> Sequence[V]:
-        base = self._base.beginning(kind, *prefix, limit=limit + len(self._drafts))
-        return self._merged(kind, base, lambda value: value.key[: len(prefix)] == prefix)[:limit]
+    def beginning(self, kind: type[V], *prefix: str, limit: int, after: tuple[str, ...] = ()) -> Sequence[V]:
+        base = self._base.beginning(kind, *prefix, limit=limit + len(self._drafts), after=after)
+        return self._merged(
+            kind, base, lambda value: value.key[: len(prefix)] == prefix and value.key > after
+        )[:limit]
 
     def ended(self, now_unix_ns: int, *, limit: int) -> Sequence[Value]:
         return self._base.ended(now_unix_ns, limit=limit)

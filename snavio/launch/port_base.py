@@ -1,0 +1,30 @@
+"""The ports of a second mesh on one machine: one number, from which every service's port follows.
+
+Never changes the host that a service listens on.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from snavio.config import MeshSettings
+from snavio.launch.processes import SERVICES
+
+ENROLMENT: Final = 10
+"""The enrolment server is so far above Signer, as without a base."""
+LEAST: Final = 1024
+MOST: Final = 65_535 - len(SERVICES) - ENROLMENT
+
+
+def on_ports(mesh: MeshSettings, base: int) -> tuple[MeshSettings, dict[str, str]]:
+    """`mesh` with its services on the ports from `base` on, in the order of the defaults; and the variables that tell
+    its processes."""
+    places = sorted(SERVICES, key=lambda name: str(MeshSettings.model_fields[name].default))
+    addresses = {
+        name: f"{str(getattr(mesh, name)).rpartition(':')[0]}:{base + place}"
+        for place, name in enumerate(places)
+    }
+    host, _, port = addresses["signer"].rpartition(":")
+    variables = {f"SNAVIO_MESH__{name.upper()}": address for name, address in addresses.items()}
+    variables["SNAVIO_SIGNER__ENROL_LISTEN"] = f"{host}:{int(port) + ENROLMENT}"
+    return mesh.model_copy(update=addresses), variables
