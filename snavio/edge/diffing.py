@@ -78,7 +78,7 @@ def differences(before: DirectiveBlock, after: DirectiveBlock) -> tuple[Directiv
         if path not in new:
             found.append(_change(ChangeKind.REMOVED, path, _joined(leaf), "", leaf))
     inside = {each.path[:-1] for each in found}
-    # A block that came or went is told by what stands in it, unless it has a name of its own.
+    # A block that came or went is told by what stands in it, unless it has a name or a listener of its own.
     told = [each for each in found if each.before or each.after or _is_named(each) or each.path not in inside]
     return (*told, *_moved(old, new))
 
@@ -101,7 +101,7 @@ def _moved(old: dict[tuple[str, ...], _Leaf], new: dict[tuple[str, ...], _Leaf])
 
 
 def _is_named(change: DirectiveChange) -> bool:
-    return _is_route(change.path) or " " in change.path[-1]
+    return _is_route(change.path) or " " in change.path[-1] or change.reload is ReloadClass.RESTART
 
 
 def _is_route(path: tuple[str, ...]) -> bool:

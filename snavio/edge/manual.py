@@ -116,7 +116,9 @@ def _reloads() -> str:
     ]
     for block in LANGUAGE.values():
         waiting = [
-            f"`{row.key}`" for row in block.rows if row.reload is ReloadClass.RESTART and not row.opens
+            f"`{row.key}`" if row.means or not row.opens else f"`{row.key}` (that it is there)"
+            for row in block.rows
+            if row.reload is ReloadClass.RESTART
         ]
         if waiting:
             lines.append(f"- `{block.name}`: {', '.join(waiting)}")

@@ -15,8 +15,8 @@ TABLE: Final = """
 [file: The file itself. A path at this level is an inbound route.]
 tenant | tenant | - | edge | snavio restart | The tenant that the routes belong to.
 ingress | - | ingress | - | - | The listener that webhooks come in through.
-pull_api | - | pull_api | - | pull | The listener that workers fetch messages from.
-admin_api | - | admin_api | - | management | The listener for operators' tools.
+pull_api | - | pull_api | - | restart pull | The listener that workers fetch messages from.
+admin_api | - | admin_api | - | restart management | The listener for operators' tools.
 vars | - | vars | - | - | Values to be used as `{vars.NAME}`.
 secrets | - | secrets | - | - | Named secrets with their windows of validity.
 defaults | - | defaults | - | - | Limits and policies of all routes that have none of their own.

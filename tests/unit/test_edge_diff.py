@@ -46,7 +46,12 @@ def test_layout_and_short_forms_are_no_difference(one: str, other: str) -> None:
         ),
         ("/a { }", "/b { }", ["+ route /b  [live]", "- route /a  [live]"]),
         ("internal /a { }", "outbound /a { }", ["~ route /a: internal → outbound  [live]"]),
-        ("", "admin_api { }", ["+ admin_api  [live]"]),
+        ("", "admin_api { }", ["+ admin_api  [restart]"]),
+        (
+            "",
+            "pull_api { max_batch 5 }",
+            ["+ pull_api  [restart]", "+ pull_api › max_batch 5  [live]"],
+        ),
         ("", "ingress { rate_limit { rps 1 } }", ["+ ingress › rate_limit › rps 1  [live]"]),
         (
             "/a { queue sqlite }",
