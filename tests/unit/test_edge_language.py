@@ -70,8 +70,7 @@ def test_what_needs_a_restart_is_addresses_certificates_queues_and_logs() -> Non
         *("metrics", "tracing", "tracing_tls", "tracing_retry", "route", "queue"),
     }
     assert {each for each in waiting if each.startswith(("file/", "route/"))} == {
-        "file/tenant",
-        "route/queue",
+        *("file/tenant", "file/pull_api", "file/admin_api", "route/queue"),
     }
 
 
