@@ -4,6 +4,8 @@ Times are integers: `*_unix_ns` are wall-clock nanoseconds since the epoch, `*_m
 nanoseconds. Every call that takes a whole batch releases the GIL.
 """
 
+from collections.abc import Sequence
+
 SOURCE_DIGEST: str
 MESH_BATCH_BYTES: int
 """The size limit of a frame between services; of producers, Shield takes half of it."""
@@ -174,6 +176,7 @@ class Dispatch:
         max_batch_commands: int = 4000,
         route_fresh_ms: int = 60_000,
         route_stale_ms: int = 180_000,
+        acl_ms: Sequence[tuple[int, int]] = ...,
         shorten_permille: int = 0,
         cold_only: bool = False,
         duplicates: int = 65_536,
@@ -183,7 +186,8 @@ class Dispatch:
         unknown_ms: int = 2000,
         counted_sources: int = 262_144,
     ) -> None:
-        """`shorten_permille` is taken off every fresh time. The other numbers are bounds; see docs/dispatch.md."""
+        """`shorten_permille` is taken off every fresh time; `acl_ms` are the ages at which a right is stale and
+        expired, of the profiles critical, moderate and low. The other numbers are bounds; see docs/dispatch.md."""
     def put_route(
         self,
         target: str,
@@ -204,7 +208,16 @@ class Dispatch:
         A route that was there before loses its permits and keeps its window and its bans.
         """
     def drop_route(self, target: str, name: str) -> None: ...
-    def allow(self, source: str, target: str, name: str, version: int) -> None: ...
+    def allow(
+        self, source: str, target: str, name: str, version: int, *, profile: int = 0, ends_unix_ns: int = 0
+    ) -> None:
+        """A right; 0 is no profile of its own, and no end. An end is compared with `heard_time`."""
+    def limit_source(
+        self, source: str, target: str, name: str, *, limited: bool, shadow: bool = False
+    ) -> None:
+        """The source's own limit on a route, beside the route's; permits of the one before are lost."""
+    def heard_time(self, unix_ns: int, mono_ns: int) -> None:
+        """The authority's clock said `unix_ns` at or after `mono_ns`; until it has, rights with an end escalate."""
     def deny(self, source: str, target: str, name: str) -> None: ...
     def put_ban(self, ban_list: int, source: str, target: str, name: str, *, until_mono_ns: int) -> None:
         """`ban_list` is the wire's BanList number; an empty target and name mean every route."""
@@ -219,6 +232,7 @@ class Dispatch:
         acl_part: bytes,
         *,
         bans_part: bytes | None = None,
+        terms_part: bytes | None = None,
         now_unix_ns: int = 0,
         now_mono_ns: int = 0,
     ) -> int:
@@ -232,13 +246,27 @@ class Dispatch:
     def age_ns(self, now_mono_ns: int) -> int | None:
         """Time since then; None before the first reading."""
     def grant(
-        self, target: str, name: str, *, permits: int, interval: int, ends_mono_ns: int, now_mono_ns: int
+        self,
+        target: str,
+        name: str,
+        *,
+        permits: int,
+        interval: int,
+        ends_mono_ns: int,
+        now_mono_ns: int,
+        source: str = "",
     ) -> bool:
-        """Hold permits until they end; False, with nothing held, where none are needed or they have ended."""
-    def needs(self, *, now_mono_ns: int) -> list[tuple[str, str, int, int, int]]:
-        """(target, name, wanted since the last call, sent without a permit and still to be paid, left)."""
-    def give_up(self, *, now_mono_ns: int) -> list[tuple[str, str, int, int]]:
-        """(target, name, interval, permits) of every permit that is left; none is held afterwards."""
+        """Hold permits until they end; False, with nothing held, where none are needed or they have ended.
+
+        With `source` they are of its own limit on the route.
+        """
+    def needs(self, *, now_mono_ns: int) -> list[tuple[str, str, str, int, int, int]]:
+        """(source, target, name, wanted since the last call, sent without a permit and still to be paid, left).
+
+        The source is empty for the limit of the route.
+        """
+    def give_up(self, *, now_mono_ns: int) -> list[tuple[str, str, str, int, int]]:
+        """(source, target, name, interval, permits) of every permit that is left; none is held afterwards."""
     def plan(self, batch: bytes, *, now_mono_ns: int) -> Plan:
         """Plan a serialised Batch (hello absent). Never raises on bad bytes."""
     def learn(self, plan: Plan, *, now_mono_ns: int) -> None:
@@ -338,8 +366,8 @@ class SnapshotTables:
 
         ValueError when a record is damaged or cannot be told in a snapshot; the tables are useless then.
         """
-    def parts(self, *, version: int, epoch: int) -> tuple[bytes, bytes, bytes, bytes]:
-        """Routes, ACL, suspensions and bans, each compressed."""
+    def parts(self, *, version: int, epoch: int) -> tuple[bytes, bytes, bytes, bytes, bytes]:
+        """Routes, ACL, suspensions, bans and terms of single rights, each compressed."""
 
 def snapshot_header(part: bytes) -> tuple[str, int, int, int]:
     """(`routes`, `acl`, `suspensions` or `bans`; version; epoch; rows) as a part says. ValueError on bad parts."""
@@ -421,13 +449,17 @@ class Arbitration:
     def duplicates(self, key: int) -> tuple[int, int]:
         """The number of commands of the key, and of those that were delivered before."""
     def dispatch(
-        self, approved: list[tuple[int, int, str, int]], grants: bytes | None = None
+        self,
+        approved: list[tuple[int, int, str, int]],
+        grants: bytes | None = None,
+        acl_versions: list[int] | None = None,
     ) -> list[PlannedSend]:
         """(key, queue, topic, once_ms) per approved key, each key at most once; returns `sends` as in Plan.
 
         With `once_ms` the queue stores each id once for at least so long; 0 for any number of times.
 
-        `grants` tells telemetry by what permit each goes: 1 unlimited, 3 arbitrated, 4 under a shadow limit.
+        `grants` tells telemetry by what permit each goes: 1 unlimited, 3 arbitrated, 4 under a shadow limit;
+        `acl_versions` by which version of its right.
 
         Each send is a new part of the ledger; parts are numbered across calls.
         """
@@ -678,6 +710,21 @@ def sign_batch(
     """
 
 def hmac_sha256(secret: bytes, message: bytes) -> bytes: ...
+def cut_by_tenant(
+    pages: list[bytes], *, told: int, troubles: int, part_events: int, part_bytes: int
+) -> tuple[
+    list[tuple[str, str, int, bytes]],
+    list[tuple[int, int, str, bytes]],
+    list[tuple[int, str]],
+    int,
+    int,
+]:
+    """Events of block fields by source and family. ValueError on bad bytes.
+
+    (source, family, events, JSON array in its canonical form); rare events (position of the page, at_unix_ns, name,
+    JSON); tenants that pages speak of (position, tenant); commands that were counted, not told; rows of nobody.
+    """
+
 def format_timestamp(unix_ns: int) -> str:
     """RFC 3339 with nine fractional digits and `Z`."""
 

@@ -40,6 +40,7 @@ try:
         blake3_hex,
         blocks_with,
         canonical_json,
+        cut_by_tenant,
         ed25519_is_weak,
         ed25519_public_key,
         ed25519_sign,

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from snavio.ports.mailbox_store import MailboxStore
     from snavio.ports.outbox import Outbox
     from snavio.ports.queue import TargetQueue
+    from snavio.ports.tenant_streams import TenantStreams
     from snavio.rpc.channel import MeshChannel
 
 
@@ -243,6 +244,13 @@ async def open_outbox(path: Path, *, max_bytes: int) -> Outbox:
     from snavio.adapters.embedded.sqlite_outbox import SqliteOutbox
 
     return await SqliteOutbox.open(path, max_bytes=max_bytes)
+
+
+async def open_tenant_streams(path: Path, *, clock: Clock) -> TenantStreams:
+    """The signed streams of tenants, kept by the one Relay; StateError when another process has them."""
+    from snavio.adapters.embedded.sqlite_tenant_streams import SqliteTenantStreams
+
+    return await SqliteTenantStreams.open(path, clock=clock)
 
 
 def open_watermark(path: Path, *, max_bytes: int = 4096) -> Watermark:

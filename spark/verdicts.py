@@ -22,6 +22,7 @@ FAIRNESS_VIOLATION: Final = 68
 OUTCOME_UNKNOWN: Final = 69
 SATURATED: Final = 70
 CONFLICT: Final = 71
+FROZEN: Final = 72
 
 SCHEMA_FIRST, SCHEMA_LAST = 16, 28
 """Malformed, over-long, or with a field outside its form."""

@@ -7,6 +7,7 @@ something else runs come from a fixture `mesh_settings` of the file.
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,12 +26,15 @@ if TYPE_CHECKING:
     from tests.support.pki import Authority
 
 FIGURE = "figure"
+NO_CONTEXTS = "/nonexistent/snavio-tests"
 Figure = Callable[[str], None]
 MeshSections = dict[str, dict[str, object]]
 
 
 def pytest_configure() -> None:
-    """Processes that a test starts end with the run, also when the run is killed."""
+    """Processes that a test starts end with the run, also when it is killed; contexts of the person are not seen."""
+    os.environ["SNAVIO_CONFIG_DIR"] = NO_CONTEXTS
+    os.environ.pop("SNAVIO_CONTEXT", None)
     watch_over()
 
 

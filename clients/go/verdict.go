@@ -26,6 +26,7 @@ const (
 	OutcomeUnknown     = Verdict(pb.Verdict_VERDICT_OUTCOME_UNKNOWN)
 	Saturated          = Verdict(pb.Verdict_VERDICT_SATURATED)
 	Conflict           = Verdict(pb.Verdict_VERDICT_CONFLICT)
+	Frozen             = Verdict(pb.Verdict_VERDICT_FROZEN)
 )
 
 // Good tells whether the command is durable in its target's queue.

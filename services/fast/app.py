@@ -32,7 +32,7 @@ class FastApp(HostedService):
         )
         super().__init__(host)
         self._settings = settings
-        self.tables = make_tables(settings)
+        self.tables = make_tables(mesh, settings)
         self.events = EventJournal(epoch=host.epoch, onward=host.reporting.record)
         # Refreshes are many: in a journal of their own they push nothing out that matters more.
         self.refreshes = EventJournal(epoch=host.epoch, max_events=256)

@@ -19,11 +19,7 @@ from snavio.telemetry.cache_meter import ACL, ROUTING, CacheMeter
 from snavio.telemetry.events import EventJournal
 from snavio.wiring import open_archive
 
-# Shown for an ACL cache whose entries have a profile each: those of the default profile.
-ACL_FRESH_S, ACL_STALE_S = 30.0, 90.0
-# And from here on the most sensitive of them are stale.
-CRITICAL_FRESH_S: Final = 2.0
-# Older than this, no right of any profile is used.
+# Older than this, no right of any profile is used, unless the installation says otherwise.
 LONGEST_BOUND_MS: Final = round(max(CEILING_S.values()) * 1000)
 
 
@@ -31,10 +27,14 @@ def make_directory(
     host: ServiceHost, settings: FastSettings, tables: Dispatch, refreshes: EventJournal
 ) -> CachedDirectory:
     """The cache in front of Registry; every refresh is recorded in `refreshes`."""
-    clock = host.clock
+    clock, ages_ms = host.clock, host.mesh.acl_ages_ms()
+    # Shown for an ACL cache whose entries have a profile each: those of the default profile. The most sensitive of
+    # them are stale long before.
+    acl_fresh_s, acl_stale_s = (age_ms / 1000 for age_ms in ages_ms["low"])
+    first_stale_s = min(fresh_ms for fresh_ms, _ in ages_ms.values()) / 1000
     meters = []
-    for name, fresh_s, stale_s, first_stale_s, counter in (
-        (ACL, ACL_FRESH_S, ACL_STALE_S, CRITICAL_FRESH_S, "usage.acl.stale"),
+    for name, fresh_s, stale_s, first_s, counter in (
+        (ACL, acl_fresh_s, acl_stale_s, first_stale_s, "usage.acl.stale"),
         (
             ROUTING,
             settings.route_fresh_ms / 1000,
@@ -51,7 +51,7 @@ def make_directory(
             clock=clock,
             record=lambda event: refreshes.record(event, at_unix_ns=clock.unix_ns()),
             onward=host.reporting.record,
-            first_stale_s=first_stale_s,
+            first_stale_s=first_s,
         )
         meter.register(host.introspection, _reading(tables, counter))
         meters.append(meter)
@@ -63,7 +63,7 @@ def make_directory(
         clock=clock,
         interval_s=host.pull_interval_s,
         instance=host.instance,
-        bound_ms=LONGEST_BOUND_MS,
+        bound_ms=max(LONGEST_BOUND_MS, *(stale_ms for _, stale_ms in ages_ms.values())),
         snapshots=snapshots if settings.use_snapshots else None,
         meters=meters,
     )

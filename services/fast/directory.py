@@ -15,7 +15,7 @@ from snavio.replication.poller import Poller
 from snavio.rpc.channel import MeshChannel
 from snavio.signed.snapshot_manifest import Manifest
 from snavio.signed.snapshot_reader import Refused, SnapshotReader
-from snavio.signed.verification import ACL, BANS, ROUTES, VerifiedSnapshot
+from snavio.signed.verification import ACL, BANS, ROUTES, TERMS, VerifiedSnapshot
 from snavio.telemetry.cache_meter import CacheMeter
 from snavio.v1.registry_pb2 import (
     DEDUPE_MODE_STRICT,
@@ -55,6 +55,7 @@ class CachedDirectory(Poller):
             clock=clock,
             take=self._apply,
             forget=self._forget,
+            hear_time=dispatch.heard_time,
             instance=instance,
             bound_ms=bound_ms,
         )
@@ -75,7 +76,7 @@ class CachedDirectory(Poller):
     async def _load_snapshot(self) -> bool:
         if self._snapshots is None:
             return False
-        loaded = await self._snapshots.load((ROUTES, ACL, BANS), self._take)
+        loaded = await self._snapshots.load((ROUTES, ACL, BANS), self._take, optional=(TERMS,))
         if isinstance(loaded, Refused):
             # Whatever it was, nothing of it may stay.
             self._dispatch.clear()
@@ -93,6 +94,7 @@ class CachedDirectory(Poller):
             parts[ROUTES],
             parts[ACL],
             bans_part=parts[BANS],
+            terms_part=parts.get(TERMS),
             now_unix_ns=self._clock.unix_ns(),
             now_mono_ns=self._clock.mono_ns(),
         )
@@ -128,7 +130,21 @@ class CachedDirectory(Poller):
                 if change.deleted:
                     self._dispatch.deny(entry.source, entry.target, entry.name)
                 else:
-                    self._dispatch.allow(entry.source, entry.target, entry.name, change.version)
+                    self._dispatch.allow(
+                        entry.source,
+                        entry.target,
+                        entry.name,
+                        change.version,
+                        profile=entry.profile,
+                        ends_unix_ns=max(0, entry.expires_unix_ns),
+                    )
+            case "source_quota":
+                quota = change.source_quota
+                # One for while the source is banned is Slow's alone: nothing that is banned goes from memory.
+                limited = quota.always and not change.deleted
+                self._dispatch.limit_source(
+                    quota.source, quota.target, quota.name, limited=limited, shadow=quota.shadow
+                )
             case "ban":
                 self._put_ban(change.ban, lifted=change.deleted)
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from services.fast.settings import FastSettings
 from snavio.clock import Clock
+from snavio.config import MeshSettings
 from snavio.host.introspection import Introspection
 from snavio.native import MESH_BATCH_BYTES, MESH_BATCH_COMMANDS, Dispatch
 from snavio.telemetry.cache_meter import USAGE
@@ -34,13 +35,14 @@ NAMED: Final = {
 """Public names of metrics, and the native counter behind each."""
 
 
-def make_tables(settings: FastSettings) -> Dispatch:
+def make_tables(mesh: MeshSettings, settings: FastSettings) -> Dispatch:
     """Empty tables, within the bounds of the settings."""
     return Dispatch(
         max_batch_bytes=MESH_BATCH_BYTES,
         max_batch_commands=MESH_BATCH_COMMANDS,
         route_fresh_ms=settings.route_fresh_ms,
         route_stale_ms=settings.route_stale_ms,
+        acl_ms=[mesh.acl_ages_ms()[profile] for profile in ("critical", "moderate", "low")],
         shorten_permille=random.randint(0, MOST_SHORTENED_PERMILLE),  # noqa: S311 spreads load
         cold_only=settings.dispatch_mode == "cold-only",
         duplicates=settings.remembered_deliveries,

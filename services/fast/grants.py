@@ -43,14 +43,15 @@ MAX_PAUSES = 10_000
 # with 2, up to 7 % of a steady stream went by Slow there for want of a permit.
 AHEAD = 3
 
-Route = tuple[str, str]
+LimitKey = tuple[str, str, str]
+"""Source, target and name; the source is empty for the limit of the route."""
 
 
 @dataclass(frozen=True, slots=True)
 class PermitRequest:
-    """Permits that one route should have."""
+    """Permits that one limit should have."""
 
-    route: Route
+    limit: LimitKey
     permits: int
 
 
@@ -73,7 +74,7 @@ class GrantKeeper:
             quiet_s=pause_s,
             jitter=JITTER,
         )
-        self._not_before: dict[Route, int] = {}
+        self._not_before: dict[LimitKey, int] = {}
         self._counts: Counter[str] = Counter()
         self._log = structlog.get_logger()
 
@@ -88,10 +89,8 @@ class GrantKeeper:
         with contextlib.suppress(SnavioError):
             await self._give_back(
                 [
-                    PermitReturn(
-                        target=target, name=name, interval=interval, permits=min(permits, MAX_PERMITS)
-                    )
-                    for target, name, interval, permits in left
+                    _returned((source, target, name), interval, min(permits, MAX_PERMITS))
+                    for source, target, name, interval, permits in left
                 ]
             )
 
@@ -126,10 +125,10 @@ class GrantKeeper:
         if len(self._not_before) > MAX_PAUSES:
             self._not_before.clear()
         wishes = []
-        for target, name, wanted, debt, left in self._dispatch.needs(now_mono_ns=now):
-            permits = min(AHEAD * wanted + debt - left, MAX_PERMITS)
-            if permits > 0 and self._not_before.get((target, name), now) <= now:
-                wishes.append(PermitRequest((target, name), permits))
+        for source, target, name, wanted, debt, left in self._dispatch.needs(now_mono_ns=now):
+            permits, limit = min(AHEAD * wanted + debt - left, MAX_PERMITS), (source, target, name)
+            if permits > 0 and self._not_before.get(limit, now) <= now:
+                wishes.append(PermitRequest(limit, permits))
         return wishes
 
     async def _ask(self, wishes: list[PermitRequest]) -> None:
@@ -140,8 +139,9 @@ class GrantKeeper:
             GrantsRequest(
                 instance=self._instance,
                 wish=[
-                    GrantWish(target=wish.route[0], name=wish.route[1], permits=wish.permits)
+                    GrantWish(source=source, target=target, name=name, permits=wish.permits)
                     for wish in wishes
+                    for source, target, name in (wish.limit,)
                 ],
             ),
             GrantsResponse,
@@ -155,23 +155,24 @@ class GrantKeeper:
         for wish, grant in zip(wishes, answer.grant, strict=True):
             self._counts[f"state.{_state(grant.state)}"] += 1
             if grant.retry_after_ms:
-                self._not_before[wish.route] = asked + grant.retry_after_ms * 1_000_000
+                self._not_before[wish.limit] = asked + grant.retry_after_ms * 1_000_000
             else:
-                self._not_before.pop(wish.route, None)
-            if grant.state == GRANT_STATE_ISSUED and not self._hold(wish.route, grant, asked):
-                unneeded.append(
-                    PermitReturn(
-                        target=wish.route[0],
-                        name=wish.route[1],
-                        interval=grant.interval,
-                        permits=grant.permits,
-                    )
-                )
+                self._not_before.pop(wish.limit, None)
+            if grant.state != GRANT_STATE_ISSUED:
+                continue
+            limit = (grant.source, *wish.limit[1:])
+            # A Slow that does not know limits of sources issues permits of the route instead: of the source they
+            # were not debited, so they go back to where they came from.
+            if limit != wish.limit or not self._hold(limit, grant, asked):
+                unneeded.append(_returned(limit, grant.interval, grant.permits))
         await self._give_back(unneeded)
 
-    def _hold(self, route: Route, grant: Grant, asked_mono_ns: int) -> bool:
+    def _hold(self, limit: LimitKey, grant: Grant, asked_mono_ns: int) -> bool:
+        source, target, name = limit
         held = self._dispatch.grant(
-            *route,
+            target,
+            name,
+            source=source,
             permits=grant.permits,
             interval=grant.interval,
             ends_mono_ns=asked_mono_ns + grant.life_ms * 1_000_000,
@@ -190,6 +191,11 @@ class GrantKeeper:
                 timeout_s=CALL_SECONDS,
             )
             self._counts["permits_returned"] += sum(each.permits for each in returned)
+
+
+def _returned(limit: LimitKey, interval: int, permits: int) -> PermitReturn:
+    source, target, name = limit
+    return PermitReturn(source=source, target=target, name=name, interval=interval, permits=permits)
 
 
 def _state(number: int) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Self
+from dataclasses import replace
+from typing import Final, Self
 
 from pydantic import Field, model_validator
 
@@ -11,6 +12,10 @@ from services.mailbox.state.policy import Policies, Policy, topic_rules
 from services.mailbox.state.topics import Limits
 from snavio.config import Section
 from snavio.config.sections import contradiction
+from snavio.domain.queue_address import TELEMETRY_NAME
+
+TELEMETRY_RULE: Final = f"*/{TELEMETRY_NAME}"
+TELEMETRY_READY_S: Final = 14 * 86_400
 
 
 class MailboxSettings(Section):
@@ -117,9 +122,10 @@ class MailboxSettings(Section):
     )
     topic_rules: str = Field(
         default="",
-        description="Rules of single topics, such as `acme/own/mail replay_ms=600000 shards=8; acme/bot ready_s=3600`. "
-        "Names: max_attempts, backoff_base_ms, backoff_max_ms, ready_s, inflight_visibilities, delivered_s, "
-        "delivered_messages, dlq_s, dlq_messages, replay_ms, shards.",
+        description="Rules of single topics, such as `acme/own/mail replay_ms=600000 shards=8; */bot ready_s=3600`; "
+        "`*` is every tenant. Names: max_attempts, backoff_base_ms, backoff_max_ms, ready_s, ready_messages, "
+        "inflight_visibilities, "
+        "delivered_s, delivered_messages, dlq_s, dlq_messages, replay_ms, shards.",
     )
     window_batches: int = Field(
         default=1024,
@@ -191,4 +197,9 @@ class MailboxSettings(Section):
             replay_ms=self.replay_window_ms,
             shards=self.shards,
         )
-        return Policies(default=default, by_topic=topic_rules(self.topic_rules, default))
+        # Relay must never wait for a tenant that does not read, and what it sends must last a fortnight.
+        telemetry = replace(
+            default, ready_s=TELEMETRY_READY_S, ready_messages=max(1, self.max_topic_messages * 9 // 10)
+        )
+        rules = {TELEMETRY_RULE: telemetry, **topic_rules(self.topic_rules, default)}
+        return Policies(default=default, by_topic=rules)

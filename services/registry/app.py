@@ -5,6 +5,8 @@ Never serves before what an earlier life left half-done was finished: expired en
 
 from __future__ import annotations
 
+from services.registry.reads.forecast import Forecast
+from services.registry.reads.live_gates import LiveGates
 from services.registry.settings import RegistrySettings
 from services.registry.signer.signer_calls import SignerCalls
 from services.registry.snapshots import SnapshotWriter
@@ -43,7 +45,10 @@ class RegistryApp(HostedService):
         trust = SignerCalls(host.channel("signer"), timeout_s=settings.signer_timeout_s)
         ownership = Ownership(settings.bounds(), clock, mesh.queue_kinds())
         policy = settings.ban_policy()
-        writes = WriteServicer(directory=directory, ownership=ownership, trust=trust, spares=policy.spares)
+        forecast = Forecast(trust, LiveGates(host.channel("slow"), clock), clock)
+        writes = WriteServicer(
+            directory=directory, ownership=ownership, trust=trust, forecast=forecast, spares=policy.spares
+        )
         host.at_stop(
             "joint writes",
             lambda: writes.joint_writes.finish(DRAIN_SECONDS),
@@ -79,7 +84,7 @@ class RegistryApp(HostedService):
         host.introspection.counts(snapshots.meter.counters)
         host.introspection.gauges(snapshots.meter.gauges)
         methods = writes.methods()
-        QueryServicer(directory=directory, ownership=ownership, trust=trust).register(methods)
+        QueryServicer(directory=directory, ownership=ownership, forecast=forecast).register(methods)
         bans.register(methods)
         EntriesServicer(directory=directory, ownership=ownership, batches=writes.batches).register(methods)
-        return await host.serve(methods, listen=settings.listen)
+        return await host.serve(methods)

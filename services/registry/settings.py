@@ -9,17 +9,13 @@ from pydantic import Field, field_validator
 from services.registry.snapshots import SnapshotPlan
 from services.registry.writes.bans import BanPolicy
 from services.registry.writes.entry_limits import EntryLimits
-from snavio.config import Address, MeshSettings, Section
+from snavio.config import MeshSettings, Section
 from snavio.domain.identity import valid_name
 
 
 class RegistrySettings(Section):
     """Registry keeps tenants, services, routes and rights: how many of each there may be."""
 
-    listen: Address | None = Field(
-        default=None,
-        description="Address to listen on, if it is not the one in [mesh] where the others call it.",
-    )
     max_tenants: int = Field(default=10_000, ge=1, le=10_000_000, description="Tenants in the directory.")
     max_services_per_tenant: int = Field(
         default=1_000, ge=1, le=1_000_000, description="Services of one tenant."

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Final
 
 from snavio.clock import Clock
-from snavio.domain.directory import AclEntry, Ban, Route, Suspension
+from snavio.domain.directory import AclEntry, Ban, Route, SourceQuota, Suspension
 from snavio.native import SnapshotTables, blake3_hex, snapshot_header
 from snavio.ports.archive import Archive
 from snavio.ports.directory import Directory
@@ -22,10 +22,18 @@ from snavio.signed.signed_document import Sign
 from snavio.signed.snapshot_manifest import ACL, SNAPSHOT, Manifest, ManifestPart, part_path
 from snavio.signed.snapshot_reader import Keys
 from snavio.signed.verification import ACL as ACL_PART
-from snavio.signed.verification import BANS, ROUTES, SUSPENSIONS, VerifiedSnapshot, examine, verify_part
+from snavio.signed.verification import (
+    BANS,
+    ROUTES,
+    SUSPENSIONS,
+    TERMS,
+    VerifiedSnapshot,
+    examine,
+    verify_part,
+)
 from snavio.telemetry.events import EventJournal, SnapshotTooLarge, SnapshotWritten
 
-PARTS: Final = (ROUTES, ACL_PART, SUSPENSIONS, BANS)
+PARTS: Final = (ROUTES, ACL_PART, SUSPENSIONS, BANS, TERMS)
 
 
 class PublishOutcome(StrEnum):
@@ -178,7 +186,7 @@ def _take(survey: Survey, published: Published) -> _Taken:
     if published.holds(version, epoch) or published.is_newer_than(version, epoch):
         return _Taken(version, epoch, None)
     tables = SnapshotTables()
-    for kind in (Route, AclEntry, Suspension, Ban):
+    for kind in (Route, AclEntry, Suspension, Ban, SourceQuota):
         for page in survey.records(kind):
             tables.add(kind.kind, page)
     return _Taken(version, epoch, dict(zip(PARTS, tables.parts(version=version, epoch=epoch), strict=True)))

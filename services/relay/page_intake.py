@@ -6,6 +6,7 @@ Never answers before that, and never holds more than its bound: writers that are
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -85,6 +86,14 @@ class PageIntake:
             life.service != service for life in self._lives.values() if life.instance == instance
         ):
             raise Conflict(f"{instance} is the journal of another service.", reason="instance-taken")
+
+    async def record(self, events: Sequence[Event]) -> None:
+        """Store events of Relay itself. Saturated when the outbox is full."""
+        if not events:
+            return
+        async with self._own.stored_with(events) as (pages, lives):
+            ids = await self._outbox.store(pages, lives)
+            self._waiting.add(ids, pages, [SERVICE] * len(ids))
 
     async def take(self, arrival: Arrival) -> int:
         """Store what is new in `arrival`; the number up to which its life is durable."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from snavio.ports.outbox import NewPage, PageInfo
 
@@ -13,6 +13,8 @@ class PendingPages:
     def __init__(self) -> None:
         self._pages: dict[int, PageInfo] = {}
         self._planned: set[int] = set()
+        self.added: Callable[[], None] = lambda: None
+        """Called when pages were stored."""
 
     def load(self, pages: Iterable[PageInfo]) -> None:
         """Load the pages that the outbox held at start."""
@@ -31,6 +33,7 @@ class PendingPages:
                 page.stored_unix_ns,
                 len(page.body),
             )
+        self.added()
 
     def plan(self, ids: Iterable[int]) -> None:
         """Mark pages as part of an export."""

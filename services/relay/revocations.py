@@ -7,6 +7,7 @@ known late is looked up in what was archived meanwhile.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 import structlog
@@ -24,7 +25,7 @@ from snavio.rpc.channel import MeshChannel
 from snavio.telemetry.events import Event, ExecutedAfterRevocation
 from snavio.telemetry.parquet import read
 from snavio.telemetry.schema import DELIVERED
-from snavio.v1.registry_pb2 import ChangesRequest, ChangesResponse, DumpRequest, DumpResponse
+from snavio.v1.registry_pb2 import Change, ChangesRequest, ChangesResponse, DumpRequest, DumpResponse
 
 CALL_SECONDS: Final = 2.0
 # Events are archived minutes after they happen, at the worst.
@@ -49,6 +50,7 @@ class Revocations:
         clock: Clock,
         interval_s: float,
         patience_s: float,
+        changed: Callable[[Change], None] = lambda _change: None,
     ) -> None:
         self._registry = registry
         self._outbox = outbox
@@ -59,6 +61,7 @@ class Revocations:
         self._turn = turn
         self._clock = clock
         self._patience_ns = round(patience_s * 1e9)
+        self._changed = changed
         self._cursor = Cursor()
         self._known_unix_ns = 0
         self._pull = Poller("revocations", self._refresh, clock=clock, interval_s=interval_s)
@@ -90,9 +93,15 @@ class Revocations:
                 ChangesResponse,
                 timeout_s=CALL_SECONDS,
             )
+            for change in answer.change:
+                self._changed(change)
             rights = [
                 RevokedRight(
-                    change.acl.source, change.acl.target, change.acl.name, change.version, change.at_unix_ns
+                    change.acl.source,
+                    change.acl.target,
+                    change.acl.name,
+                    change.version,
+                    _ended_unix_ns(change),
                 )
                 for change in answer.change
                 if change.WhichOneof("value") == "acl" and change.deleted
@@ -158,6 +167,12 @@ class Revocations:
                     self._log.warning("a file of the archive cannot be read", name=path, message=str(error))
             hour_ns += HOUR_NS
         return found
+
+
+def _ended_unix_ns(change: Change) -> int:
+    """When the right ended: with its revocation, or by itself some time before its tombstone was written."""
+    end: int = change.acl.expires_unix_ns
+    return min(end, change.at_unix_ns) if end else change.at_unix_ns
 
 
 def _executed(contents: bytes, right: RevokedRight) -> list[ExecutedAfterRevocation]:

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from services.relay.export_plan import ExportSchedule
 from snavio.config import InstanceName, MeshSettings, Section
+from snavio.errors import StateError
 
 
 class RelaySettings(Section):
@@ -46,6 +47,31 @@ class RelaySettings(Section):
     compact_after_s: float = Field(
         default=300.0, ge=0, le=86_400, description="From the end of an hour to its compaction."
     )
+    stream_events_per_s: int = Field(
+        default=1000,
+        ge=10,
+        le=1_000_000,
+        description="Events of one tenant and second that its stream has one by one; deliveries and refusals beyond it"
+        " are counted, each kind for itself.",
+    )
+    stream_window_s: float = Field(
+        default=86_400.0,
+        ge=60,
+        le=30 * 86_400,
+        description="How long a tenant's envelopes can be read again.",
+    )
+    stream_max_bytes: int = Field(
+        default=1 << 30,
+        ge=1 << 20,
+        le=1 << 40,
+        description="Envelopes of one tenant that are kept; beyond it the oldest go before their time.",
+    )
+    stream_replicas: int = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="Relays that seal the streams; the store in a file allows one.",
+    )
     start_within_s: float = Field(
         default=30.0, gt=0, le=600, description="Give up when Signer is away this long at start."
     )
@@ -57,6 +83,19 @@ class RelaySettings(Section):
             after_ns=round(self.export_after_s * 1e9),
             few_after_ns=round(self.export_few_after_s * 1e9),
         )
+
+    def require_one_owner(self) -> None:
+        """StateError for more than one Relay on the store of streams that this installation has."""
+        if self.stream_replicas > 1:
+            raise StateError(
+                f"[relay] stream_replicas = {self.stream_replicas}, but the streams are in a file that one Relay owns:"
+                " set it to 1, and run one Relay; any number of gateways may read from it.",
+                reason="stream-replicas",
+            )
+
+    def streams_path(self, mesh: MeshSettings) -> Path:
+        """The file of the tenants' streams."""
+        return mesh.state_dir / "relay" / "streams.db"
 
     def outbox_path(self, mesh: MeshSettings) -> Path:
         """The outbox's file."""

@@ -66,4 +66,4 @@ class SignerApp(HostedService):
         )
         self.keys = await compose_keys(host, settings, store=store, methods=methods)
         self.enrolment_port = await open_door(host, certificates.door)
-        return await host.serve(methods, listen=settings.listen)
+        return await host.serve(methods)

@@ -34,7 +34,7 @@ from snavio.ports.certificates import IssuedCertificate
 from snavio.ports.keystore import Authority, KeyStore
 from snavio.wiring import open_certificate_ledger, open_key_store
 
-SERVICES = ("shield", "fast", "slow", "signer", "registry", "mailbox", "relay")
+SERVICES = ("shield", "fast", "slow", "signer", "registry", "mailbox", "relay", "gateway")
 OPERATOR = "admin"
 JOB = "spark"
 """Name of the auditors of archived traffic."""

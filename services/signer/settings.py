@@ -20,10 +20,6 @@ MAX_SERVICE_LIFETIME_S = _DAY
 class SignerSettings(Section):
     """Signer holds the keys and issues certificates: how long they live and how a new key spreads."""
 
-    listen: Address | None = Field(
-        default=None,
-        description="Address to listen on, if it is not the one in [mesh] where the others call it.",
-    )
     enrol_listen: Address | None = Field(
         default=None,
         description="Address where newcomers without a certificate enrol; if empty, Signer's own host and ten ports "
@@ -174,7 +170,7 @@ class SignerSettings(Section):
         """Address of the enrolment server."""
         if self.enrol_listen is not None:
             return self.enrol_listen
-        host, _, port = (self.listen or mesh.signer).rpartition(":")
+        host, _, port = mesh.listens("signer").rpartition(":")
         # Port 0 means any free one. Beyond the last, below instead of above.
         number = int(port)
         return f"{host}:{0 if number == 0 else number + 10 if number <= 65_525 else number - 10}"

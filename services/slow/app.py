@@ -9,6 +9,7 @@ from services.slow.arbitration import Arbiter, Rounds
 from services.slow.bans import Bans, Escalation
 from services.slow.coordination import open_chosen, require_long_leases
 from services.slow.dominance import Dominance
+from services.slow.forecast import Forecasts
 from services.slow.grants import Grants
 from services.slow.lane_rules import LaneRules
 from services.slow.limits import LimitEnforcer
@@ -104,6 +105,13 @@ class SlowApp(HostedService):
             arbiter=arbiter,
             grants=grants,
             bans=bans,
+            forecasts=Forecasts(
+                lane_rules=lane_rules,
+                store=store,
+                queues=queues,
+                waiting=arbiter.waiting_of,
+                timeout_ms=timeout_ms,
+            ),
             gate=host.gate,
             clock=clock,
             in_flight=settings.batches_in_flight,

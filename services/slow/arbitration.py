@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 
 from services.slow.arbitration_job import ArbitrationJob, Lane
 from services.slow.deficit_round_robin import DeficitRoundRobin
-from services.slow.lane_rules import LaneRules, is_strict
+from services.slow.lane_rules import LaneRules, is_strict, rule_of, source_rule_of
 from services.slow.limits import TOO_LATE, LimitEnforcer
 from services.slow.strict import RECOGNISING, Strict, needs_claim, place_of
 from snavio.clock import Clock
@@ -29,7 +29,7 @@ from snavio.host.background import background
 from snavio.native import MESH_BATCH_BYTES, MESH_BATCH_COMMANDS, Arbitration
 from snavio.ports.queue import TargetQueue
 from snavio.telemetry.journal import Journal
-from snavio.v1.registry_pb2 import Route
+from snavio.v1.registry_pb2 import Resolution
 from snavio.v1.slow_pb2 import ESCALATION_REASON_WARM_BANNED, ArbitrationBatch
 
 RETRY_AFTER_MS = 500
@@ -106,6 +106,10 @@ class Arbiter:
     def gauges(self) -> dict[str, float]:
         """Commands that wait, and the queues that they wait in."""
         return {"commands": self._waiting.cost, "queues": self._waiting.queues}
+
+    def waiting_of(self, source: str) -> int:
+        """Commands of a source that wait, banned ones included."""
+        return self._waiting.cost_of(source) + self._waiting.cost_of(f"{source} banned")
 
     async def decide(self, frame: bytes, answer: Callable[[bytes, bool], None]) -> None:
         """Decide a serialised ArbitrationBatch; `answer(verdicts, final)` is called until final, at least once."""
@@ -245,14 +249,16 @@ class Arbiter:
     def _dispatch(self, job: ArbitrationJob, lanes: Sequence[Lane], answer: Callable[[bytes], None]) -> None:
         approved = []
         grants = bytearray()
+        versions = []
         for lane in lanes:
             assert lane.resolution is not None
             place = place_of(lane)
             # For how long is told to the queue: a window of its own that is shorter would let a duplicate through.
             once_ms = self._strict.keep_ms if is_strict(lane.resolution) and place in RECOGNISING else 0
             approved.append((lane.key, place, lane.resolution.route.topic, once_ms))
-            grants.append(_grant(lane.resolution.route))
-        sends = job.native.dispatch(approved, bytes(grants))
+            grants.append(_grant(lane.resolution))
+            versions.append(lane.resolution.acl_version)
+        sends = job.native.dispatch(approved, bytes(grants), versions)
         for lane in lanes:
             lane.sent = True
         first = job.parts
@@ -300,11 +306,13 @@ def _nothing_of(frame: bytes) -> bytes:
         return b""
 
 
-def _grant(route: Route) -> int:
+def _grant(resolution: Resolution) -> int:
     """The permit that its commands go by, as telemetry names it."""
-    if not route.HasField("limit"):
+    rules = [rule_of(resolution.route), source_rule_of(resolution)]
+    limits = [rule for rule in rules if rule is not None]
+    if not limits:
         return UNLIMITED
-    return SHADOW if route.limit.shadow else ARBITRATED
+    return SHADOW if all(rule.shadow for rule in limits) else ARBITRATED
 
 
 def _recount(lanes: Sequence[Lane]) -> None:

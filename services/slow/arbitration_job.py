@@ -101,10 +101,14 @@ class ArbitrationJob:
         self.unruled = 0
         self.answers = OrderedAnswers(native, answer, answered=lambda final: closed(self) if final else None)
 
-    def refuse(self, key: int, verdict: Verdict, retry_after_ms: int, detail: str) -> None:
+    def refuse(
+        self, key: int, verdict: Verdict, retry_after_ms: int, detail: str, until_unix_ns: int = 0
+    ) -> None:
         """Refuse the undecided commands of one key."""
         try:
-            self.answers.settled(self.native.refuse(key, verdict, retry_after_ms, detail))
+            self.answers.settled(
+                self.native.refuse(key, verdict, retry_after_ms, detail, throttle_until_unix_ns=until_unix_ns)
+            )
         except Exception as error:
             background().failed("arbitration", error)
             self.answers.break_off(rest_unknown(self.native.ledger, "Slow failed."))
@@ -132,7 +136,7 @@ class Lane:
     """Index in the batch, claim and its result, for strict delivery that needs one."""
     sent: bool = False
 
-    def refuse(self, verdict: Verdict, retry_after_ms: int, detail: str) -> None:
-        """Refuse its undecided commands."""
+    def refuse(self, verdict: Verdict, retry_after_ms: int, detail: str, until_unix_ns: int = 0) -> None:
+        """Refuse its undecided commands; `until_unix_ns` is when the cause ends, if that is known."""
         self.count = 0
-        self.job.refuse(self.key, verdict, retry_after_ms, detail)
+        self.job.refuse(self.key, verdict, retry_after_ms, detail, until_unix_ns)

@@ -73,6 +73,11 @@ class DeficitRoundRobin(Generic[T]):
         """Queues with something waiting."""
         return len(self._queues)
 
+    def cost_of(self, name: str) -> int:
+        """Cost of the items under one name."""
+        queue = self._queues.get(name)
+        return queue.cost if queue is not None else 0
+
     def put(self, name: str, item: T, *, cost: int, held: bool = False) -> None:
         """Append to the queue `name`; Saturated when that, or everything, is full.
 
@@ -80,9 +85,15 @@ class DeficitRoundRobin(Generic[T]):
         """
         queue = self._queues.get(name)
         if queue is not None and queue.cost + cost > self._max_queue_cost:
-            raise Saturated("Too much of this source waits for Slow.", retry_after_ms=RETRY_AFTER_MS)
+            raise Saturated(
+                f"{self._max_queue_cost} commands of this source wait for Slow, which is its share.",
+                retry_after_ms=RETRY_AFTER_MS,
+            )
         if self._cost + cost > self._max_cost:
-            raise Saturated("Too much waits for Slow.", retry_after_ms=RETRY_AFTER_MS)
+            raise Saturated(
+                f"{self._max_cost} commands wait for Slow, which is all that it takes.",
+                retry_after_ms=RETRY_AFTER_MS,
+            )
         if queue is None:
             queue = self._queues[name] = _SourceBacklog(held)
             self._held_queues += held

@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from services.slow.lane_rules import Key, LaneRules, rule_of
+from services.slow.lane_rules import Key, LaneRules, rule_of, source_rule_of
 from snavio.domain.quota import LimitRule, Permits
 from snavio.errors import BadRequest, Unavailable
 from snavio.ports.coordination import Coordination, PermitAsk, PermitReturn
@@ -40,20 +40,24 @@ class Grants:
         _require_count(len(request.wish), "wish")
         if not _INSTANCE.fullmatch(request.instance):
             raise BadRequest("instance: must be the name of a process.", reason="bad-field")
-        found = await self._resolved([(wish.target, wish.name) for wish in request.wish])
-        grants: list[wire.Grant | None] = []
-        asks: list[PermitAsk] = []
-        for wish in request.wish:
-            resolution = found["", wish.target, wish.name]
-            rule = rule_of(resolution.route)
-            grants.append(_without_store(resolution, rule))
-            if grants[-1] is None and rule is not None:
-                asks.append(PermitAsk((wish.target, wish.name), rule, max(1, wish.permits)))
-        permits = iter(
-            await self._store.grant(asks, instance=request.instance, leases=self._leases) if asks else []
-        )
-        rules = iter([ask.rule for ask in asks])
-        answer = [grant if grant is not None else _grant(next(permits), next(rules)) for grant in grants]
+        found = await self._resolved([(wish.source, wish.target, wish.name) for wish in request.wish])
+        answer: list[wire.Grant] = []
+        by_leases: dict[int, list[tuple[int, PermitAsk]]] = {}
+        for place, wish in enumerate(request.wish):
+            resolution = found[wish.source, wish.target, wish.name]
+            rule = source_rule_of(resolution) if wish.source else rule_of(resolution.route)
+            answer.append(_without_store(resolution, rule) or wire.Grant())
+            if not answer[-1].state and rule is not None:
+                ask = PermitAsk(_key(wish), rule, max(1, wish.permits))
+                leases = resolution.route.limit.leases or self._leases
+                by_leases.setdefault(leases, []).append((place, ask))
+            answer[-1].source = wish.source
+        # One call for all routes with the same number of leases: nearly always one.
+        for leases, asked in by_leases.items():
+            asks = [ask for _, ask in asked]
+            issued = await self._store.grant(asks, instance=request.instance, leases=leases)
+            for (place, ask), permits in zip(asked, issued, strict=True):
+                answer[place].MergeFrom(_grant(permits, ask.rule))
         self._counts["wishes"] += len(answer)
         self._counts["permits"] += sum(grant.permits for grant in answer)
         return wire.GrantsResponse(grant=answer)
@@ -61,28 +65,38 @@ class Grants:
     async def take_back(self, request: wire.ReturnPermitsRequest, _call: Call) -> wire.ReturnPermitsResponse:
         """As far as their intervals still run."""
         _require_count(len(request.permit), "permit")
-        found = await self._resolved([(permit.target, permit.name) for permit in request.permit])
+        found = await self._resolved(
+            [(permit.source, permit.target, permit.name) for permit in request.permit]
+        )
         returns = []
         for permit in request.permit:
-            rule = rule_of(found["", permit.target, permit.name].route)
+            resolution = found[permit.source, permit.target, permit.name]
+            rule = source_rule_of(resolution) if permit.source else rule_of(resolution.route)
             if rule is not None:
-                key = (permit.target, permit.name)
                 returns.append(
-                    PermitReturn(key, rule.interval_ms, permit.interval, permit.permits, granted=True)
+                    PermitReturn(
+                        _key(permit), rule.interval_ms, permit.interval, permit.permits, granted=True
+                    )
                 )
         if returns:
             await self._store.give_back(returns)
         self._counts["returned"] += sum(each.count for each in returns)
         return wire.ReturnPermitsResponse()
 
-    async def _resolved(self, routes: Sequence[tuple[str, str]]) -> dict[Key, Resolution]:
-        keys = list(dict.fromkeys(("", *route) for route in routes))
+    async def _resolved(self, keys: Sequence[Key]) -> dict[Key, Resolution]:
         found: dict[Key, Resolution] = {}
-        for key, answer in (await self._lane_rules.resolve(keys, timeout_ms=self._timeout_ms)).items():
+        asked = list(dict.fromkeys(keys))
+        for key, answer in (await self._lane_rules.resolve(asked, timeout_ms=self._timeout_ms)).items():
             if isinstance(answer, tuple):
                 raise Unavailable(answer[2])
             found[key] = answer
         return found
+
+
+def _key(permits: wire.GrantWish | wire.PermitReturn) -> tuple[str, ...]:
+    """The key in the store: a source's own limit and its route's are counted apart."""
+    route = (permits.target, permits.name)
+    return (permits.source, *route) if permits.source else route
 
 
 def _without_store(resolution: Resolution, rule: LimitRule | None) -> wire.Grant | None:

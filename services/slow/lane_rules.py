@@ -12,6 +12,7 @@ from snavio.domain.directory import Fairness
 from snavio.domain.quota import LimitRule
 from snavio.domain.verdict import Verdict
 from snavio.errors import SnavioError
+from snavio.native import format_timestamp
 from snavio.rpc.channel import MeshChannel
 from snavio.v1.registry_pb2 import (
     DEDUPE_MODE_STRICT,
@@ -20,6 +21,7 @@ from snavio.v1.registry_pb2 import (
     ResolveRequest,
     ResolveResponse,
     Route,
+    SourceQuota,
 )
 from snavio.v1.slow_pb2 import ESCALATION_REASON_WARM_BANNED
 
@@ -28,7 +30,8 @@ FROZEN = "Frozen: an operator has stopped this command for everybody."
 RESOLVE_KEYS = 1000
 
 Key = tuple[str, str, str]
-Refused = tuple[Verdict, int, str]
+Refused = tuple[Verdict, int, str, int]
+"""Verdict, pause before another attempt in milliseconds, a sentence, and the end of the cause in Unix nanoseconds."""
 
 
 class LaneRules:
@@ -70,12 +73,12 @@ class LaneRules:
             try:
                 answer = await self._ask(asked, timeout_ms=timeout_ms)
             except SnavioError:
-                closed = (Verdict.DELIVERY_FAILURE, RETRY_AFTER_MS, "Registry could not be asked.")
+                closed = (Verdict.DELIVERY_FAILURE, RETRY_AFTER_MS, "Registry could not be asked.", 0)
                 found.update(dict.fromkeys(asked, closed))
                 continue
             # An answer of another length speaks of other keys; believing it could allow the wrong one.
             if len(answer.resolution) != len(asked):
-                closed = (Verdict.DELIVERY_FAILURE, RETRY_AFTER_MS, "Registry's answer does not fit.")
+                closed = (Verdict.DELIVERY_FAILURE, RETRY_AFTER_MS, "Registry's answer does not fit.", 0)
                 found.update(dict.fromkeys(asked, closed))
                 continue
             found.update(zip(asked, answer.resolution, strict=True))
@@ -96,13 +99,15 @@ class LaneRules:
 
 def _refusal(resolution: Resolution) -> Refused | None:
     if resolution.suspended:
-        return (Verdict.SUSPENDED, 0, "The source is suspended.")
+        return (Verdict.SUSPENDED, 0, "The source is suspended.", 0)
     if not resolution.HasField("route"):
-        return (Verdict.ROUTE_MISSING, 0, "No route is registered for this target and name.")
+        return (Verdict.ROUTE_MISSING, 0, "No route is registered for this target and name.", 0)
     if not resolution.allowed:
-        return (Verdict.ACL_DENY, 0, "The target's owner has not allowed this.")
+        return (Verdict.ACL_DENY, 0, "The target's owner has not allowed this.", 0)
     if resolution.frozen:
-        return (Verdict.ACL_DENY, 0, FROZEN)
+        end = resolution.frozen_until_unix_ns
+        until = f" It ends at {format_timestamp(end)}." if end else ""
+        return (Verdict.FROZEN, 0, FROZEN + until, end)
     return None
 
 
@@ -128,6 +133,25 @@ def rule_of(route: Route) -> LimitRule | None:
         burst=limit.burst,
         cooldown_ms=limit.cooldown_seconds * 1000,
         shadow=limit.shadow,
+    )
+
+
+def source_rule_of(resolution: Resolution) -> LimitRule | None:
+    """The limit of the source alone that always counts; None when it has none."""
+    quota = resolution.source_quota
+    if not resolution.HasField("source_quota") or not quota.always:
+        return None
+    return quota_rule(quota)
+
+
+def quota_rule(quota: SourceQuota) -> LimitRule:
+    """The quota in the form that the store needs."""
+    return LimitRule(
+        max=quota.max,
+        interval_ms=quota.interval_seconds * 1000,
+        burst=quota.burst,
+        cooldown_ms=quota.cooldown_seconds * 1000,
+        shadow=quota.shadow,
     )
 
 

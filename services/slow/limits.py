@@ -13,7 +13,7 @@ import structlog
 
 from services.slow.arbitration_job import Lane
 from services.slow.dominance import Dominance, TrafficShares
-from services.slow.lane_rules import fairness_of, is_banned, rule_of
+from services.slow.lane_rules import fairness_of, is_banned, quota_rule, rule_of
 from snavio.clock import Clock
 from snavio.domain.quota import LimitRule, Permits
 from snavio.domain.verdict import Verdict
@@ -31,7 +31,7 @@ AskOf = Callable[[Lane], PermitAsk | None]
 
 
 class LimitEnforcer:
-    """Debits the limit of the route, and of the source on it while that is banned; returns unused permits."""
+    """Debits the limit of the route, and of the source on it where that counts; returns unused permits."""
 
     def __init__(self, *, store: Coordination, dominance: Dominance, clock: Clock, timeout_ms: int) -> None:
         self._store = store
@@ -191,13 +191,14 @@ class LimitEnforcer:
 
 
 def _source_ask(lane: Lane) -> PermitAsk | None:
-    """A source's own quota counts only while the source is banned."""
+    """A source's own quota counts always, or only while the source is banned."""
     resolution = lane.resolution
-    if resolution is None or not resolution.HasField("source_quota") or not is_banned(lane):
+    if resolution is None or not resolution.HasField("source_quota"):
         return None
     quota = resolution.source_quota
-    rule = LimitRule(max=quota.max, interval_ms=quota.interval_seconds * 1000)
-    return PermitAsk((lane.source, lane.target, lane.name), rule, lane.count)
+    if not quota.always and not is_banned(lane):
+        return None
+    return PermitAsk((lane.source, lane.target, lane.name), quota_rule(quota), lane.count)
 
 
 def _route_ask(lane: Lane) -> PermitAsk | None:

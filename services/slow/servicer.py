@@ -6,13 +6,14 @@ import asyncio
 
 from services.slow.arbitration import Arbiter
 from services.slow.bans import Bans
+from services.slow.forecast import Forecasts
 from services.slow.grants import Grants
 from snavio.clock import Clock
 from snavio.errors import SnavioError
 from snavio.hop.server_stream import BatchStream, mesh_hello
 from snavio.rpc.certificate_gate import CertificateGate
 from snavio.rpc.server import Call, Methods
-from snavio.v1.slow_pb2 import GrantsRequest, ReportBansRequest, ReturnPermitsRequest
+from snavio.v1.slow_pb2 import ForecastRequest, GrantsRequest, ReportBansRequest, ReturnPermitsRequest
 
 
 class SlowServicer:
@@ -24,6 +25,7 @@ class SlowServicer:
         arbiter: Arbiter,
         grants: Grants,
         bans: Bans,
+        forecasts: Forecasts,
         gate: CertificateGate,
         clock: Clock,
         in_flight: int,
@@ -31,6 +33,7 @@ class SlowServicer:
         self._arbiter = arbiter
         self._grants = grants
         self._bans = bans
+        self._forecasts = forecasts
         self._gate = gate
         self._clock = clock
         self._in_flight = in_flight
@@ -43,6 +46,7 @@ class SlowServicer:
         methods.unary(at + "Grants", self._grants.issue, GrantsRequest)
         methods.unary(at + "ReturnPermits", self._grants.take_back, ReturnPermitsRequest)
         methods.unary(at + "ReportBans", self._bans.report, ReportBansRequest)
+        methods.unary(at + "Forecast", self._forecasts.forecast, ForecastRequest)
         return methods
 
     async def arbitrate(self, call: Call) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from snavio.admin.client import RegistryClient
-from snavio.domain.directory import Value
-from snavio.replication.directory_wire import entry_to_wire
+from snavio.domain.directory import AclEntry, Profile, Value
+from snavio.replication.directory_wire import entry_to_wire, value_to_wire
 from snavio.v1 import registry_pb2 as wire
 
 CALL_SECONDS = 10.0
@@ -50,9 +50,11 @@ class DirectoryClient(RegistryClient):
         request = wire.EnrolmentTokenRequest(tenant=tenant, principal=principal, ttl_seconds=ttl_s)
         return await self._call("CreateEnrolment", request, wire.EnrolmentToken)
 
-    async def check(self, source: str, target: str, name: str) -> wire.CheckResponse:
-        """The decisions that a command would meet."""
-        request = wire.CheckRequest(source=source, target=target, name=name)
+    async def check(
+        self, source: str, target: str, name: str, *, caller_unix_ns: int = 0
+    ) -> wire.CheckResponse:
+        """The decisions that a command would meet; with the caller's clock, whether that is right."""
+        request = wire.CheckRequest(source=source, target=target, name=name, caller_unix_ns=caller_unix_ns)
         return await self._call("Check", request, wire.CheckResponse)
 
     async def history(self, kind: str, *key: str, limit: int = 0) -> Sequence[wire.Change]:
@@ -78,11 +80,19 @@ class DirectoryClient(RegistryClient):
         request = wire.AclDiffRequest(from_unix_ns=from_unix_ns, to_unix_ns=to_unix_ns, target=target)
         return await self._call("AclDiff", request, wire.AclDiffResponse)
 
-    async def grant(self, source: str, target: str, name: str, *, reason: str = "") -> wire.WriteResponse:
-        """Let a source send a command to a target."""
-        request = wire.GrantAccessRequest(
-            acl=wire.AclEntry(source=source, target=target, name=name), options=_because(reason)
-        )
+    async def grant(
+        self,
+        source: str,
+        target: str,
+        name: str,
+        *,
+        profile: Profile | None = None,
+        ttl_seconds: int = 0,
+        reason: str = "",
+    ) -> wire.WriteResponse:
+        """Let a source send a command to a target; for as long as `ttl_seconds`, if they are given."""
+        acl = value_to_wire(AclEntry(source, target, name, profile, ttl_seconds))
+        request = wire.GrantAccessRequest(acl=acl, options=_because(reason))
         return await self._call("GrantAccess", request, wire.WriteResponse)
 
     async def revoke(self, source: str, target: str, name: str, *, reason: str = "") -> wire.WriteResponse:
@@ -100,11 +110,25 @@ class DirectoryClient(RegistryClient):
         )
 
     async def answer_access(
-        self, source: str, target: str, name: str, *, grant: bool, reason: str = ""
+        self,
+        source: str,
+        target: str,
+        name: str,
+        *,
+        grant: bool,
+        profile: Profile | None = None,
+        ttl_seconds: int = 0,
+        reason: str = "",
     ) -> wire.WriteResponse:
-        """Grant what was asked for, or decline it."""
+        """Grant what was asked for, or decline it; profile and life are those of the right that is granted."""
         request = wire.AnswerAccessRequest(
-            source=source, target=target, name=name, grant=grant, options=_because(reason)
+            source=source,
+            target=target,
+            name=name,
+            grant=grant,
+            profile=int(profile or 0),  # type: ignore[arg-type]
+            ttl_seconds=ttl_seconds,
+            options=_because(reason),
         )
         return await self._call("AnswerAccess", request, wire.WriteResponse)
 

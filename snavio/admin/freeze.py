@@ -95,21 +95,31 @@ class KillSwitch(RegistryClient):
         super().__init__(registry, certificates=certificates, trust_domain=trust_domain)
         self._clock = clock
 
-    async def order(self, subject: FrozenSubject, *, frozen: bool, reason: str = "") -> FreezeOrder:
-        """Write it down; durable when this returns."""
+    async def order(
+        self, subject: FrozenSubject, *, frozen: bool, until_unix_ns: int = 0, reason: str = ""
+    ) -> FreezeOrder:
+        """Write it down; durable when this returns. It ends by itself at `until_unix_ns`, if that is not 0."""
         began = self._clock.mono_ns()
         options = wire.WriteOptions(reason=reason)
         if subject.source:
             written = await self._write(
                 "SetSuspension",
                 wire.SetSuspensionRequest(
-                    suspension=wire.Suspension(source=subject.source, reason=reason or "frozen"),
+                    suspension=wire.Suspension(
+                        source=subject.source, reason=reason or "frozen", until_unix_ns=until_unix_ns
+                    ),
                     suspended=frozen,
                     options=options,
                 ),
             )
         else:
-            ban = wire.Ban(list=wire.BAN_LIST_FROZEN, target=subject.target, name=subject.name, reason=reason)
+            ban = wire.Ban(
+                list=wire.BAN_LIST_FROZEN,
+                target=subject.target,
+                name=subject.name,
+                until_unix_ns=until_unix_ns,
+                reason=reason,
+            )
             written = await self._write(
                 "SetBan", wire.SetBanRequest(ban=ban, lifted=not frozen, options=options)
             )
@@ -165,16 +175,25 @@ class KillSwitch(RegistryClient):
         if subject.source:
             shields = [each.bound_ms / 1000 for each in followers.follower if each.service == "shield"]
             return max(shields, default=SHIELD_BOUND_S)
-        if not subject.name:
-            # Some command of it may be of any profile.
-            return max(CEILING_S.values())
+        fasts = [each.bound_ms / 1000 for each in followers.follower if each.service == "fast"]
+        promised_s = max(CEILING_S.values())
+        longest_s: float = max([promised_s, *fasts])
+        if not subject.name or longest_s > promised_s:
+            # Some command of it may be of any profile, or the installation has ages of its own.
+            return longest_s
         request = wire.HistoryRequest(kind="route", key=[subject.target, subject.name], limit=1)
+        rights = wire.ListAccessRequest(target=subject.target)
         try:
             found = await self._call("History", request, wire.HistoryResponse)
+            listed = await self._call("ListAccess", rights, wire.ListAccessResponse)
         except (NotFound, BadRequest):
-            return max(CEILING_S.values())
-        profile = found.change[-1].route.profile if found.change else 0
-        return CEILING_S[Profile(profile or Profile.LOW)]
+            return longest_s
+        if listed.more:
+            return longest_s
+        # A right may be less sensitive than its route.
+        profiles = {right.profile for right in listed.acl if right.name == subject.name and right.profile}
+        profiles.add(found.change[-1].route.profile if found.change else 0)
+        return max(CEILING_S[Profile(profile or Profile.LOW)] for profile in profiles)
 
     async def _followers(self, timeout_s: float) -> wire.FollowersResponse:
         return await self._call(

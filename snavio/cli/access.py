@@ -9,6 +9,7 @@ import typer
 from snavio.cli.caller import Caller, Reason, Right
 from snavio.cli.group import CommandGroup
 from snavio.cli.render import Table, picked
+from snavio.cli.right_terms import Life, OwnProfile, read_life, read_profile
 from snavio.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -72,15 +73,29 @@ def list_requests(
 
 
 @access.command()
-def grant(right: Right, *, reason: Reason = "", caller: Caller) -> None:
+def grant(
+    right: Right,
+    *,
+    span: Life = "",
+    profile: OwnProfile = "",
+    reason: Reason = "",
+    caller: Caller,
+) -> None:
     """Grant what was asked for; the right is written in the same step.
 
     \b
     Examples:
       snavio access grant acme/billing discord-bot notify-user
+      snavio access grant rival/shop discord-bot notify-user --for 7d
     """
-    done = caller.ask(lambda client: client.answer_access(*right.triple, grant=True, reason=reason))
-    caller.wrote(f"Granted: {right.source} may send {right.command} to {right.target}.", done)
+    ttl, own = read_life(span), read_profile(profile)
+    done = caller.ask(
+        lambda client: client.answer_access(
+            *right.triple, grant=True, profile=own, ttl_seconds=ttl, reason=reason
+        )
+    )
+    until = f" for {span}" if span else ""
+    caller.wrote(f"Granted: {right.source} may send {right.command} to {right.target}{until}.", done)
 
 
 @access.command()
@@ -101,5 +116,8 @@ def _document(asked: AccessRequest) -> dict[str, Any]:
     return {
         **picked(asked, "source", "target", "reason", "requested_by", "answer"),
         "command": asked.name,
-        "state": RequestState.Name(asked.state).removeprefix("REQUEST_STATE_").lower(),
+        # A right that was revoked since, or has ended, is not what a reader of "granted" would expect.
+        "state": "ended"
+        if asked.right_ended
+        else RequestState.Name(asked.state).removeprefix("REQUEST_STATE_").lower(),
     }

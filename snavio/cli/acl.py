@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from snavio.cli.caller import Caller, Command, Reason, Right, Target, read_source
 from snavio.cli.group import CommandGroup
-from snavio.cli.render import Table, TableColumn, time_text
+from snavio.cli.render import Table, TableColumn, picked, time_text
+from snavio.cli.right_terms import Life, OwnProfile, read_life, read_profile
 from snavio.cli.times import TIME_HELP, Period, read_past
 from snavio.errors import BadRequest
+
+if TYPE_CHECKING:
+    from snavio.v1.registry_pb2 import AclEntry
 
 acl = CommandGroup(
     "See, grant and revoke the rights of sources, now and in the past.",
@@ -40,25 +44,50 @@ def list_rights(
         raise BadRequest("Name whose rights: --target discord-bot, --source acme/billing, or both.")
     asked = read_source(source, option="--source") if source else ""
     found = caller.ask(lambda client: client.access(target=target, source=asked))
-    rights = [{"source": one.source, "target": one.target, "command": one.name} for one in found.acl]
+    rights = [_right(one) for one in found.acl]
+    own = tuple(column for column in ("profile", "until") if any(right[column] for right in rights))
     caller.show(
         {"version": found.version, "rights": rights, "more": found.more},
-        Table(("source", "target", "command"), rights, none="No rights."),
+        Table(("source", "target", "command", *own), rights, none="No rights."),
         "And more; name both --source and --target to see fewer." if found.more else None,
     )
 
 
 @acl.command()
-def grant(right: Right, *, reason: Reason = "", caller: Caller) -> None:
+def grant(
+    right: Right,
+    *,
+    span: Life = "",
+    profile: OwnProfile = "",
+    reason: Reason = "",
+    caller: Caller,
+) -> None:
     """Let a source send a command to a target that you own.
+
+    Without --for the right lasts until it is revoked, and without --profile it is as sensitive as its route; granting
+    it again sets both anew.
 
     \b
     Examples:
       snavio acl grant acme/billing discord-bot notify-user --reason "ticket 17"
+      snavio acl grant rival/shop discord-bot notify-user --for 2h --profile critical
     """
-    done = caller.ask(lambda client: client.grant(*right.triple, reason=reason))
+    ttl, own = read_life(span), read_profile(profile)
+    done = caller.ask(lambda client: client.grant(*right.triple, profile=own, ttl_seconds=ttl, reason=reason))
     words = "may now send" if done.changed else "may already send"
-    caller.wrote(f"{right.source} {words} {right.command} to {right.target}.", done)
+    until = f" for {span}" if span else ""
+    caller.wrote(f"{right.source} {words} {right.command} to {right.target}{until}.", done)
+
+
+def _right(one: AclEntry) -> dict[str, Any]:
+    from snavio.v1.registry_pb2 import Profile as Wire
+
+    return {
+        **picked(one, "source", "target"),
+        "command": one.name,
+        "profile": Wire.Name(one.profile).removeprefix("PROFILE_").lower() if one.profile else None,
+        "until": time_text(one.expires_unix_ns) if one.expires_unix_ns else None,
+    }
 
 
 @acl.command()

@@ -13,7 +13,7 @@ import typer
 from snavio.cli.archive_folder import archive_folder
 from snavio.cli.exits import ExitCode
 from snavio.cli.group import CommandGroup
-from snavio.cli.installation import InstallationOptions
+from snavio.cli.installation import InstallationOptions, MeshOptions
 from snavio.cli.output import aside
 from snavio.cli.platform_keys import platform_keys
 from snavio.cli.render import LIST, NUMBER, Kind, Table, TableColumn, one_line
@@ -67,7 +67,7 @@ def ls(folder: Folder = None, *, here: InstallationOptions) -> None:
 
 
 @archive.command()
-def verify(folder: Folder = None, *, here: InstallationOptions) -> None:
+def verify(folder: Folder = None, *, here: MeshOptions) -> None:
     """Check every manifest's signature and every file's hash and rows, with the keys that Signer gives.
 
     Exit code 0 when all of it is good, 1 when something is not, 3 when Signer cannot be reached.
@@ -107,7 +107,7 @@ def query(
         bool, typer.Option("--unverified", help="Count also what no known key has signed; asks no Signer.")
     ] = False,
     *,
-    here: InstallationOptions,
+    here: MeshOptions,
 ) -> None:
     """Ask the archive in SQL (DuckDB); it only reads. The columns are in docs/telemetry.md; sum `count`, not rows.
 
@@ -140,7 +140,7 @@ def query(
     )
 
 
-def _keys_of_signer(here: InstallationOptions) -> Sequence[VerifyingKey]:
+def _keys_of_signer(here: MeshOptions) -> Sequence[VerifyingKey]:
     try:
         return asyncio.run(_keys(here.attach()))
     except SnavioError as error:

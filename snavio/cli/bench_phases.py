@@ -25,6 +25,8 @@ BATCH: Final = 1000
 BATCHES_AT_ONCE: Final = 8
 ALONE: Final = 300
 PHASE_S: Final = 2.5
+QUIET_SECONDS: Final = 2.0
+"""Without a further message, a queue is taken for empty."""
 
 Progress = Callable[[str, float], None]
 """Which phase, and how much of it is done, from 0 to 1."""
@@ -46,13 +48,18 @@ class Figures:
 async def measure(mesh: MeshSettings, *, progress: Progress) -> Figures:
     """Run every phase against a running mesh where the target is registered."""
     figures = Figures()
-    async with producer_of(mesh) as producer:
-        await _warm(producer, figures)
-        await _alone(producer, figures, progress)
-        await _singles(producer, figures, progress)
-        await _receive(mesh, figures, lambda _phase, _share: None)
-        await _batches(producer, figures, progress)
-    figures.received_per_s = await _receive(mesh, figures, progress)
+    try:
+        async with producer_of(mesh) as producer:
+            await _warm(producer, figures)
+            await _alone(producer, figures, progress)
+            await _singles(producer, figures, progress)
+            await _receive(mesh, figures, lambda _phase, _share: None)
+            await _batches(producer, figures, progress)
+        figures.received_per_s = await _receive(mesh, figures, progress)
+    except asyncio.CancelledError:
+        # Ctrl-C: a mesh that is in use keeps none of it.
+        await drain(mesh, TARGET, whole=lambda _received: False, quiet_s=QUIET_SECONDS)
+        raise
     return figures
 
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from snavio.cli.installation import InstallationOptions
+from snavio.cli.exits import ASKED_AS
+from snavio.cli.installation import MeshOptions
 
 if TYPE_CHECKING:
     from snavio.admin.directory import DirectoryClient
@@ -29,7 +30,8 @@ By = Annotated[
     str | None,
     typer.Option(
         "--as",
-        help="Act under this certificate: a name, such as acme-ci or demo/billing, or a folder. Default: the operator.",
+        help="Act under this certificate: a name, such as acme-ci or demo/billing, or a folder. Default: the "
+        "context's, or the operator's.",
     ),
 ]
 Reason = Annotated[str, typer.Option("--reason", "-r", help="Why; kept in the log of changes.")]
@@ -61,26 +63,38 @@ def read_source(words: str, *, option: str = "SOURCE") -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorCaller(InstallationOptions):
+class OperatorCaller(MeshOptions):
     """A caller of a running mesh under the operator's certificate only: there is no `--as`."""
 
     def attached(self) -> tuple[MeshSettings, Path]:
         """The running mesh, and the certificate folder to act under."""
         installation = self.attach()
-        return installation.mesh, installation.operator_certificates
+        return installation.mesh, installation.identity
 
     async def prepare(self, mesh: MeshSettings, certificates: Path) -> None:
         """Steps before the first call: none, an operator's certificate is renewed when its mesh starts."""
 
     def answer(self, question: Callable[[MeshSettings, Path], Awaitable[T]]) -> T:
         """The answer of the running mesh; `question` gets what `attached` finds."""
+        from snavio.cli.actor import read_actor
+        from snavio.clock import SystemClock
+        from snavio.errors import NotAllowed, Unauthenticated
+
         mesh, certificates = self.attached()
+        who = read_actor(certificates, trust_domain=mesh.trust_domain)
+        who.require_living(SystemClock().unix_ns())
 
         async def prepared() -> T:
             await self.prepare(mesh, certificates)
             return await question(mesh, certificates)
 
-        return asyncio.run(prepared())
+        try:
+            return asyncio.run(prepared())
+        except Unauthenticated as error:
+            raise who.refused(error) from None
+        except NotAllowed as error:
+            error.add_note(f"{ASKED_AS}{who.label}")
+            raise
 
     def ask_client(
         self,
@@ -108,9 +122,8 @@ class Caller(OperatorCaller):
         return installation.mesh, certificates_of(self.by, installation)
 
     async def prepare(self, mesh: MeshSettings, certificates: Path) -> None:
-        """Renew the certificate that `--as` names, if it is due."""
-        if self.by is not None:
-            await _renew_if_due(certificates, mesh)
+        """Renew a principal's certificate, if it is due."""
+        await _renew_if_due(certificates, mesh)
 
     def ask(self, question: Callable[[DirectoryClient], Awaitable[T]]) -> T:
         """The answer of the running mesh's Registry about its directory."""
@@ -150,7 +163,8 @@ def certificates_of(by: str | None, installation: Installation) -> Path:
     from snavio.cli.actor import find_folder, no_certificate
 
     if by is None:
-        return installation.operator_certificates
-    if (found := find_folder(by, installation.mesh)) is not None:
+        return installation.identity
+    tenant = installation.context.tenant if installation.context is not None else ""
+    if (found := find_folder(by, installation.mesh, tenant=tenant)) is not None:
         return found
     raise no_certificate(by, installation.mesh)

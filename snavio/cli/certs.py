@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from snavio.cli.assume import assume
 from snavio.cli.caller import OperatorCaller
 from snavio.cli.group import CommandGroup
 from snavio.cli.options import Json
@@ -23,6 +24,7 @@ certs = CommandGroup(
     "See which certificates are alive, renew and revoke them.",
     examples=(
         "snavio certs ls",
+        "snavio certs assume billing",
         "snavio certs revoke SERIAL --reason 'stolen laptop'",
     ),
 )
@@ -171,13 +173,17 @@ def renew(
       snavio certs renew ~/.snavio/ci --signer mesh.example:7404
     """
     from snavio.clock import SystemClock
-    from snavio.launch.installation import find
     from snavio.sdk.principal import renew_now
 
     # With the address of a Signer no mesh has to run here.
-    here = find(state_dir=caller.state_dir, config=caller.config).mesh if signer else caller.attached()[0]
+    here = caller.find() if signer else caller.attach()
     leaf = asyncio.run(
-        renew_now(folder, signer=signer or here.signer, clock=SystemClock(), trust_domain=here.trust_domain)
+        renew_now(
+            folder,
+            signer=signer or here.mesh.signer,
+            clock=SystemClock(),
+            trust_domain=here.mesh.trust_domain,
+        )
     )
     until = time_text(leaf.not_after_ns)
     show(
@@ -185,6 +191,9 @@ def renew(
         f"renewed  {leaf.spiffe_id}  until {until}  {leaf.serial}",
         json=json,
     )
+
+
+certs.command("assume")(assume)
 
 
 def certificate_client(mesh: MeshSettings, certificates: Path) -> CertificateClient:

@@ -30,7 +30,11 @@ register register:register Register a tenant's services, targets, routes and rig
 try      register:try_     Show what a command would meet, gate by gate, without sending one.
 acl      acl:acl           See, grant and revoke the rights of sources, now and in the past.
 access   access:access     Ask a target's owner for a right, and answer requests for one.
-tenant   entry_groups:tenant See tenants, and all that belongs to one.
+join     join:join         Join a mesh with an invitation, and make it the one that commands talk to.
+context  context:contexts  See, add and choose the meshes that commands talk to.
+whoami   whoami:whoami     Show who you are to the mesh, of which tenant, until when, and what you may do.
+init     init:init         Write a registration file, commented, from a few answers.
+tenant   entry_groups:tenant Invite and see tenants, and all that belongs to one.
 service  entry_groups:service See and delete the services of a tenant.
 principal entry_groups:principal See and delete the principals that act for a tenant.
 target   entry_groups:target See and delete the targets that a tenant has claimed.
@@ -45,6 +49,7 @@ unfreeze freeze:unfreeze   Let a source, a target or a command go on.
 suspend  suspend:suspend   Keep a source, or a whole tenant, out until an end or until it is resumed.
 resume   suspend:resume    Let a suspended source or tenant in again before its end.
 [Look at it]
+tail     tail:tail         Follow a tenant's signed events as they come, verified here.
 status   status:status     Show every service of a running mesh: state, memory, CPU, rates, latencies and backlog.
 explain  explain:explain   Show what became of a command, step by step.
 bans     bans:bans         See which sources are kept off the warm path and why, and let them back.
@@ -52,6 +57,7 @@ queue    queue:queue       See what waits in the mailbox and what is dead, and p
 log      change_log:log    Read the log of changes of the directory: who changed what, when and why.
 logs     service_logs:logs Show what a service of the mesh on this machine has logged.
 snapshot snapshot:snapshot See the snapshots that Fast and Shield start from, and check them as they would.
+relay    relay:relay       See how far telemetry has come, and send a tenant's envelopes to its queue again.
 archive  archive:archive   See the telemetry that Relay has archived, check it, and query it in SQL.
 meter    meter:meter       Measure what the mesh promises, on a canary tenant of its own.
 spark    spark:spark       Run Spark jobs over the archive: find abuse, report on service, try a rule on the past.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import typer
@@ -33,11 +34,14 @@ def show_settings(state_dir: StateDir = None, config: Config = None, json: Json 
     """
     from snavio.config import effective, installed
     from snavio.config.describe import toml_value
+    from snavio.launch.installation import STATE_VARIABLE
 
     found = effective(_file(config), installed())
-    if state_dir is not None:
+    named = os.environ.get(STATE_VARIABLE)
+    if state_dir is not None or named:
         # As every command takes it: before what the file says.
-        given = found["mesh"]["state_dir"]._replace(value=str(state_dir), origin="--state-dir")
+        origin = "--state-dir" if state_dir is not None else f"environment variable {STATE_VARIABLE}"
+        given = found["mesh"]["state_dir"]._replace(value=str(state_dir or named), origin=origin)
         found = {**found, "mesh": {**found["mesh"], "state_dir": given}}
     sections = (
         "\n".join(

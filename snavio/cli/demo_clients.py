@@ -25,8 +25,13 @@ def producer(mesh: MeshSettings) -> Producer:
     )
 
 
-async def drain(mesh: MeshSettings, target: str, *, whole: Callable[[set[str]], bool]) -> set[str]:
-    """Receive and acknowledge until `whole` says that the ids are all, or for RECEIVE_SECONDS; the ids."""
+async def drain(
+    mesh: MeshSettings, target: str, *, whole: Callable[[set[str]], bool], quiet_s: float = RECEIVE_SECONDS
+) -> set[str]:
+    """Receive and acknowledge until `whole` says that the ids are all; the ids.
+
+    At most for RECEIVE_SECONDS, and not once nothing has come for `quiet_s`.
+    """
     received: set[str] = set()
     async with Consumer(
         mailbox=mesh.mailbox,
@@ -38,7 +43,8 @@ async def drain(mesh: MeshSettings, target: str, *, whole: Callable[[set[str]], 
         try:
             async with asyncio.timeout(RECEIVE_SECONDS):
                 while not whole(received):
-                    command = await anext(consumer)
+                    async with asyncio.timeout(quiet_s):
+                        command = await anext(consumer)
                     received.add(command.command_id)
                     await command.ack()
                 await consumer.flush()

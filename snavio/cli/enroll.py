@@ -29,7 +29,13 @@ def enroll(
         ),
     ] = None,
     *,
-    signer: Annotated[str, typer.Option(help="Where Signer enrols newcomers, host:port.")] = "127.0.0.1:7414",
+    signer: Annotated[
+        str,
+        typer.Option(
+            help="Where Signer enrols newcomers, host:port. Default: that of the configuration or the context.",
+            show_default=False,
+        ),
+    ] = "",
     name: Annotated[str, typer.Option(help="Name of the principal, if the token leaves it open.")] = "",
     out: Annotated[
         Path | None,
@@ -70,7 +76,18 @@ def enroll(
     if token is None:
         raise BadRequest("Give the token, or `-` to read it from standard input.")
     given = sys.stdin.readline(1024) if token in ("-",) else token
-    _use(given, signer, name, out, json=json)
+    _use(given, signer or _door(caller), name, out, json=json)
+
+
+def _door(caller: OperatorCaller) -> str:
+    """Where newcomers enrol, by the configuration or the context; no mesh has to run here for that."""
+    from snavio.errors import BadRequest
+
+    if not (found := caller.attach().enrolment):
+        raise BadRequest(
+            "Say with --signer where newcomers enrol; the context does not.", reason="no-enrolment"
+        )
+    return found
 
 
 def _use(token: str, signer: str, name: str, out: Path | None, *, json: bool) -> None:

@@ -14,14 +14,19 @@ from snavio.cli.caller import Source as SourceName
 from snavio.cli.caller import Target as TargetName
 from snavio.cli.entry_access import MOST, DryRun, Limit, Tenant, ask, delete, gather, list_kind, page
 from snavio.cli.group import CommandGroup
+from snavio.cli.invite import invite
 from snavio.cli.render import Kind, Table, TableColumn
 
 if TYPE_CHECKING:
     from snavio.admin.entries import EntryClient, EntryDetails
 
 tenant = CommandGroup(
-    "See tenants, and all that belongs to one.",
-    examples=("snavio tenant ls", "snavio tenant show acme"),
+    "Invite and see tenants, and all that belongs to one.",
+    examples=(
+        "snavio tenant ls",
+        "snavio tenant show acme",
+        "snavio tenant invite acme --contact ops@acme.example",
+    ),
 )
 service = CommandGroup(
     "See and delete the services of a tenant.",
@@ -67,6 +72,9 @@ def _limit_words(limit: Any) -> str:
 
 _LIMIT = TableColumn("limit", "limit", Kind(_limit_words))
 _ROUTES = ("target", "command", "profile", "queue", _LIMIT)
+
+
+tenant.command("invite")(invite)
 
 
 @tenant.command("ls")

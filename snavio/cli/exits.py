@@ -12,8 +12,11 @@ import traceback
 from enum import IntEnum
 from typing import Final
 
-from snavio.errors import BadRequest, NotAllowed, SnavioError, StateError, Unauthenticated, Unavailable
+from snavio.errors import BadRequest, NotAllowed, SnavioError, StateError, Unavailable
 from snavio.extras import install_hint
+
+ASKED_AS: Final = "asked as "
+"""Begins the note of a refusal that tells who was refused."""
 
 
 class ExitCode(IntEnum):
@@ -42,7 +45,7 @@ def code_of(error: BaseException) -> ExitCode:
     match error:
         case StateError():
             return ExitCode.STATE
-        case Unavailable() | Unauthenticated():
+        case Unavailable():
             return ExitCode.UNREACHABLE
         case BadRequest() | ImportError():
             return ExitCode.USAGE
@@ -61,7 +64,10 @@ def report(error: BaseException, *, as_json: bool) -> ExitCode:
     sentence = _sentence(error)
     reason = error.reason if isinstance(error, SnavioError) else "internal"
     if isinstance(error, Unavailable) and reason in ("unavailable", "deadline-exceeded"):
-        sentence += " Is the mesh up? `snavio up` starts one, `snavio doctor` looks for what is wrong."
+        sentence += (
+            " Is the mesh up? `snavio up` starts one on this machine, `snavio doctor` looks for what is wrong; `snavio "
+            "whoami` tells which mesh is meant."
+        )
     sys.stderr.write(f"snavio: {sentence}\n")
     if as_json:
         import json
@@ -78,7 +84,9 @@ def _sentence(error: BaseException) -> str:
     match error:
         case NotAllowed(reason="not-allowed"):
             # Refused because of the caller's identity: another identity may.
-            return f"{str(error).rstrip()} `--as` says under whose certificate a command acts."
+            asked = [note for note in getattr(error, "__notes__", ()) if note.startswith(ASKED_AS)]
+            who = f" ({asked[0]})" if asked else ""
+            return f"{str(error).rstrip()}{who} `--as` says under whose certificate a command acts."
         case ImportError() if (hint := install_hint(error)) is not None:
             return hint
         case SnavioError() | ImportError():

@@ -9,8 +9,8 @@ import typer
 
 from snavio.cli.caller import Caller, Reason
 from snavio.cli.output import line
-from snavio.cli.render import picked
-from snavio.cli.times import read_span
+from snavio.cli.render import picked, time_text
+from snavio.cli.times import read_end, read_span
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,7 +37,17 @@ class Stop:
     caller: Caller
 
 
-def freeze(stop: Stop) -> None:
+UntilWhen = Annotated[
+    str,
+    typer.Option(
+        "--until",
+        metavar="<time>",
+        help="It ends by itself then: after a duration such as 2h, or at a time such as 2031-01-31T12:00:00Z.",
+    ),
+]
+
+
+def freeze(stop: Stop, *, until: UntilWhen = "") -> None:
     """Stop a source, a target or one command now, and show which instances obey.
 
     Exit code 1 when an instance gave no word in time: it obeys by the bound that is shown, or is not there.
@@ -45,9 +55,9 @@ def freeze(stop: Stop) -> None:
     \b
     Examples:
       snavio freeze acme/billing --reason "key leaked"
-      snavio freeze discord-bot notify-user --reason "sends to the wrong people"
+      snavio freeze discord-bot notify-user --reason "sends to the wrong people" --until 2h
     """
-    _order(stop, frozen=True)
+    _order(stop, frozen=True, until=until)
 
 
 def unfreeze(stop: Stop) -> None:
@@ -60,9 +70,10 @@ def unfreeze(stop: Stop) -> None:
     _order(stop, frozen=False)
 
 
-def _order(stop: Stop, *, frozen: bool) -> None:
+def _order(stop: Stop, *, frozen: bool, until: str = "") -> None:
     from snavio.admin.freeze import FrozenSubject
     from snavio.cli.exits import ExitCode
+    from snavio.clock import SystemClock
     from snavio.errors import BadRequest
 
     if stop.command == "":
@@ -70,11 +81,14 @@ def _order(stop: Stop, *, frozen: bool) -> None:
         raise BadRequest("COMMAND is empty: leave it out to mean the whole target.", reason="bad-field")
     wait_s = read_span(stop.wait, option="--wait", least_s=0)
     subject = FrozenSubject.read(stop.what, stop.command or "")
+    end_ns = read_end(until, now_unix_ns=SystemClock().unix_ns(), option="--until") if until else 0
 
     async def carry_out(switch: KillSwitch) -> bool:
-        order = await switch.order(subject, frozen=frozen, reason=stop.reason)
+        order = await switch.order(subject, frozen=frozen, until_unix_ns=end_ns, reason=stop.reason)
         if not stop.caller.json:
             line(_became(str(subject), frozen=frozen, changed=order.changed, version=order.version))
+            if end_ns:
+                line(f"It ends by itself at {time_text(end_ns)}.")
             line(f"An instance that does not answer obeys within {order.bound_s:g} s.")
             if order.listening_s < order.bound_s:
                 line(
@@ -91,6 +105,7 @@ def _order(stop: Stop, *, frozen: bool) -> None:
         document = {
             "subject": str(subject),
             "frozen": frozen,
+            "until": time_text(end_ns) if end_ns else None,
             "changed": order.changed,
             "version": order.version,
             "bound_s": order.bound_s,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from snavio.cli.options import Config, Json, StateDir
+from snavio.cli.options import Config, Context, Json, StateDir
 from snavio.cli.render import Block, show
 
 if TYPE_CHECKING:
@@ -29,12 +29,19 @@ class InstallationOptions:
 
         return find(state_dir=self.state_dir, config=self.config, whole=whole)
 
-    def attach(self) -> Installation:
-        """The installation of a running mesh."""
-        from snavio.launch.installation import attach
-
-        return attach(state_dir=self.state_dir, config=self.config)
-
     def show(self, document: Any, *blocks: Block) -> None:
         """Print `document` as JSON, or `blocks` for people."""
         show(document, *blocks, json=self.json)
+
+
+@dataclass(frozen=True, slots=True)
+class MeshOptions(InstallationOptions):
+    """The same for a mesh that runs here or elsewhere."""
+
+    context: Context = None
+
+    def attach(self) -> Installation:
+        """The mesh that the options mean, a context, or a state folder."""
+        from snavio.launch.installation import attach
+
+        return attach(state_dir=self.state_dir, config=self.config, context=self.context)

@@ -80,7 +80,7 @@ def status_blocks(status: KeysetStatus) -> Iterator[Block]:
     """All that is known of one source's keys."""
     now = status.now_unix_ns
     yield (
-        f"{status.keyset.source}: signs with {status.primary or 'nothing'}; last poll "
+        f"{status.keyset.source}: {_signing(status)}; last poll "
         f"{_since(status.last_poll_unix_ns, now)}; next rotation {_until(status.next_rotation_unix_ns, now)}"
         + (f"; minimum {status.keyset.minimum}" if status.keyset.minimum else "")
     )
@@ -95,6 +95,21 @@ def status_blocks(status: KeysetStatus) -> Iterator[Block]:
     for version, used in pairs:
         if state(version) == "previous":
             yield retire_line(version, used)
+
+
+def _signing(status: KeysetStatus) -> str:
+    """The version to sign with, and which ones the commands of the last hour were really signed with."""
+    primary = status.primary or "nothing"
+    used = [
+        (version.version, use.last_hour)
+        for version, use in zip(status.keyset.version, status.use, strict=True)
+        if use.last_hour
+    ]
+    others = [f"{count} with {version}" for version, count in used if version != primary]
+    if not others:
+        return f"signs with {primary}"
+    total = sum(count for _, count in used)
+    return f"is to sign with {primary}; of {total} commands in the last hour, {' and '.join(others)}"
 
 
 def spread_line(status: KeysetStatus) -> str:

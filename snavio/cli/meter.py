@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from snavio.cli.group import CommandGroup
-from snavio.cli.installation import InstallationOptions
+from snavio.cli.installation import MeshOptions
 from snavio.cli.output import line
 from snavio.cli.render import Kind, Table, TableColumn
 from snavio.cli.words import one_of_each
@@ -35,7 +35,7 @@ def revocation(
         typer.Option(help="critical, moderate, low or sync; may be given again. Default: all."),
     ] = None,
     rounds: Annotated[int, typer.Option(min=1, max=1000, help="Revocations of each profile.")] = 3,
-    here: InstallationOptions,
+    here: MeshOptions,
 ) -> None:
     """Measure the time from a revocation to the first refused command: p50, p99 and the longest, per profile.
 
@@ -55,9 +55,7 @@ def revocation(
     wanted = one_of_each(profile or known, known, "--profile")
     installation = here.attach()
     clock = SystemClock()
-    canary = RevocationMeter(
-        installation.mesh, operator_certificates=installation.operator_certificates, clock=clock
-    )
+    canary = RevocationMeter(installation.mesh, operator_certificates=installation.identity, clock=clock)
     if not here.json:
         line(f"Revoking a canary's rights, {rounds} times for each of {', '.join(wanted)} …")
     times = asyncio.run(canary.measure([known[name] for name in dict.fromkeys(wanted)], rounds=rounds))

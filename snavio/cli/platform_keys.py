@@ -23,7 +23,7 @@ async def platform_keys(installation: Installation) -> AsyncIterator[PlatformKey
 
     signer = MeshChannel(
         installation.mesh.signer,
-        files=CertificateFiles.in_folder(installation.operator_certificates),
+        files=CertificateFiles.in_folder(installation.identity),
         service="signer",
         trust_domain=installation.mesh.trust_domain,
     )

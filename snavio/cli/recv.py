@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from snavio.cli.installation import InstallationOptions
+from snavio.cli.installation import MeshOptions
 from snavio.cli.options import As
 from snavio.cli.output import line
 from snavio.cli.render import one_line, payload_document, payload_text, picked
@@ -20,6 +20,7 @@ from snavio.errors import BadRequest
 
 if TYPE_CHECKING:
     from snavio.cli.actor import Actor
+    from snavio.config import MeshSettings
     from snavio.launch.installation import Installation
     from snavio.sdk import Command
 
@@ -64,8 +65,8 @@ def recv(
             help="Print each so, such as '{command_id} {payload}'.",
         ),
     ] = "",
-    actor: As = "bot",
-    here: InstallationOptions,
+    actor: As = None,
+    here: MeshOptions,
 ) -> None:
     """Receive the commands of a target, and acknowledge them.
 
@@ -86,7 +87,7 @@ def recv(
 
     printing = _printer(form, here)
     installation = here.attach()
-    who = act_as(actor, installation.mesh, now_unix_ns=SystemClock().unix_ns())
+    who = act_as(actor, installation, default="bot", now_unix_ns=SystemClock().unix_ns())
     limit = (most or 0) if ack else min(most or MOST_HELD, MOST_HELD)
     patience = None if follow else read_span(wait, option="--wait", least_s=0.1)
     receiving = _receive(installation, who, target, most=limit, ack=ack, patience=patience, printing=printing)
@@ -108,17 +109,21 @@ async def _receive(
     printing: Callable[[Command], None],
 ) -> tuple[int, str]:
     """The number of commands that came, and the reason why nothing more did."""
-    from snavio.cli.actor import require_serving
+    from snavio.cli.actor import ready_for
     from snavio.sdk import Consumer
 
     mesh = installation.mesh
-    await require_serving("mailbox", mesh, who)
+    await ready_for("mailbox", mesh, who)
+    await _require_target(mesh, who, target)
     received = 0
     held: list[Command] = []
     async with Consumer(
         mailbox=mesh.mailbox,
         topic=who.topic(target),
         certificates=who.certificates,
+        signer=mesh.signer if who.principal is not None else None,
+        principal_certificates=who.principal,
+        source=who.identity.source if who.principal is not None else "",
         max_unsettled=min(most, MOST_HELD) or MOST_HELD,
         trust_domain=mesh.trust_domain,
     ) as consumer:
@@ -141,7 +146,7 @@ async def _receive(
     return received, consumer.standstill
 
 
-def _printer(form: str, here: InstallationOptions) -> Callable[[Command], None]:
+def _printer(form: str, here: MeshOptions) -> Callable[[Command], None]:
     """The way in which a command is printed; BadRequest for a field that none has, before anything is received."""
     if not form:
         return lambda command: here.show(_document(command), _sentence(command))
@@ -176,6 +181,31 @@ def _write(parts: Sequence[tuple[str, str | None, str | None, str | None]], comm
         out = one_line(out.decode(errors="replace"), most=0).encode()
     sys.stdout.buffer.write(out + b"\n")
     sys.stdout.flush()
+
+
+async def _require_target(mesh: MeshSettings, who: Actor, target: str) -> None:
+    """NotFound for a target that the tenant does not own: an empty queue would look as if nothing had been sent."""
+    from snavio.admin.directory import DirectoryClient
+    from snavio.domain.directory.rules import require_target
+    from snavio.errors import NotAllowed, NotFound, SnavioError
+
+    name = who.topic(target).partition("/")[2]
+    if "/" in name:
+        return
+    require_target(name, "TARGET")
+    client = DirectoryClient(mesh.registry, certificates=who.certificates, trust_domain=mesh.trust_domain)
+    try:
+        async with client:
+            await client.access(target=name)
+    except NotAllowed as error:
+        if error.reason == "not-owner":
+            raise NotFound(
+                f"Tenant {who.identity.tenant} has no target {name!r}: check the spelling, or `snavio register` it.",
+                reason="unknown-target",
+            ) from None
+    except SnavioError:
+        # What waits in the mailbox can be received while Registry is away.
+        return
 
 
 def _sentence(command: Command) -> str:

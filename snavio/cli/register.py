@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Awaitable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,9 +16,11 @@ from snavio.cli.output import program
 from snavio.cli.render import Block, show
 
 if TYPE_CHECKING:
+    from snavio.admin.directory import DirectoryClient
     from snavio.v1 import registry_pb2 as wire
 
 MOST_CHECKED = 100
+MOST_AT_ONCE = 1000
 
 
 def register(
@@ -60,8 +63,15 @@ def register(
       command = "notify-user"
     """
     from snavio.cli.registration import read_registration
+    from snavio.errors import BadRequest
 
     wanted = read_registration(file)
+    if len(wanted.values) > MOST_AT_ONCE:
+        raise BadRequest(
+            f"{file} has {len(wanted.values):,} entries, and Registry writes {MOST_AT_ONCE:,} at once: divide it into "
+            "files of that size, services and targets first.",
+            reason="too-many-writes",
+        )
     triples = wanted.triples[:MOST_CHECKED]
     answer = caller.ask(
         lambda client: client.apply(
@@ -84,7 +94,11 @@ def try_(right: Right, *, caller: Caller, json: Json = False) -> None:
     """
     from snavio.cli.directory_views import check_document, forecast, gate_lines
 
-    check = caller.ask(lambda client: client.check(*right.triple))
+    def ask(client: DirectoryClient) -> Awaitable[wire.CheckResponse]:
+        # Not the SDK's clock, which never goes back: what the machine says now is what its producers sign with.
+        return client.check(*right.triple, caller_unix_ns=time.time_ns())
+
+    check = caller.ask(ask)
     said = (*gate_lines(check), forecast(right.triple, check))
     show(check_document(right.triple, check), *said, json=json)
     if not check.passes:

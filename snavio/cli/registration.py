@@ -26,6 +26,7 @@ from snavio.domain.directory import (
     Limit,
     Principal,
     Profile,
+    ProfileLimit,
     QueueKind,
     Route,
     Service,
@@ -66,6 +67,11 @@ def read_registration(path: Path) -> Registration:
         raise BadRequest(f"{path} is not UTF-8 text.", reason="bad-registration") from None
     if len(raw) > MAX_BYTES:
         raise BadRequest(f"{path} is larger than {MAX_BYTES} bytes.", reason="bad-registration")
+    return parse_registration(text, path)
+
+
+def parse_registration(text: str, path: Path) -> Registration:
+    """The registration of a text; `path` is where mistakes are said to be."""
     try:
         document = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -122,8 +128,9 @@ class _Reading:
         builders: tuple[tuple[str, Callable[[Mapping[str, Any]], Value]], ...] = (
             ("service", self._service),
             ("target", lambda row: Target(row["name"], self.tenant)),
+            ("limit", self._profile_limit),
             ("route", self._route),
-            ("acl", lambda row: AclEntry(self._source(row), row["target"], row["command"])),
+            ("acl", self._acl),
             ("quota", self._quota),
             ("alert", self._alert),
         )
@@ -139,17 +146,24 @@ class _Reading:
             self._mistake(table, 0, "", f"{table}: must be tables, each under [[{table}]].")
             return
         for number, row in enumerate(rows):
-            before = len(self.mistakes)
             self._unknown(row, TABLES[table], table, number, "")
             good = self._typed(row, table, number)
             for needed in (key for key, (_, required) in TABLES[table].items() if required):
                 if needed not in row:
                     self._mistake(table, number, "", f"{table}: the key {needed!r} is missing.")
-            if len(self.mistakes) == before:
+            # A mistake in one key must not hide those in the others.
+            if all(needed in good for needed, (_, required) in TABLES[table].items() if required):
                 yield number, good
 
     def _typed(
-        self, row: Mapping[str, Any], table: str, number: int, *, inner: str = "", top: bool = False
+        self,
+        row: Mapping[str, Any],
+        table: str,
+        number: int,
+        *,
+        inner: str = "",
+        top: bool = False,
+        quiet: bool = False,
     ) -> dict[str, Any]:
         keys = TOP if top else TABLES[f"{table}.{inner}" if inner else table]
         good: dict[str, Any] = {}
@@ -159,11 +173,12 @@ class _Reading:
             kind = keys[key][0]
             spelled = f"{inner}.{key}" if inner else key
             if kind is dict and isinstance(item, dict):
-                self._unknown(item, TABLES[f"{table}.{key}"], table, number, f"{key}.")
-                good[key] = self._typed(item, table, number, inner=key)
+                if not quiet:
+                    self._unknown(item, TABLES[f"{table}.{key}"], table, number, f"{key}.")
+                good[key] = self._typed(item, table, number, inner=key, quiet=quiet)
             elif _is(item, kind):
                 good[key] = item
-            else:
+            elif not quiet:
                 where = key if top else f"{table}.{spelled}"
                 self._mistake(table, number, "" if top else spelled, f"{where}: must be {WORDS[kind]}.")
         return good
@@ -188,9 +203,18 @@ class _Reading:
             **plain,
         )
 
+    def _profile_limit(self, row: Mapping[str, Any]) -> ProfileLimit:
+        limit = {key: row[key] for key in row if key not in ("target", "profile")}
+        return ProfileLimit(row["target"], _choice(Profile, row["profile"], "limit.profile"), Limit(**limit))
+
+    def _acl(self, row: Mapping[str, Any]) -> AclEntry:
+        profile = _choice(Profile, row["profile"], "acl.profile") if "profile" in row else None
+        return AclEntry(self._source(row), row["target"], row["command"], profile, row.get("ttl_seconds", 0))
+
     def _quota(self, row: Mapping[str, Any]) -> SourceQuota:
         source = self._source(row)
-        return SourceQuota(source, row["target"], row["command"], row["max"], row["interval_seconds"])
+        more = {key: row[key] for key in ("always", "burst", "cooldown_seconds", "shadow") if key in row}
+        return SourceQuota(source, row["target"], row["command"], row["max"], row["interval_seconds"], **more)
 
     def _alert(self, row: Mapping[str, Any]) -> AlertChannel:
         channel = _choice(ChannelKind, row["kind"], "alert.kind")
@@ -205,15 +229,31 @@ class _Reading:
         try:
             yield build()
         except SnavioError as error:
-            words = str(error)
-            # The directory's word for a field, turned into the file's.
-            named = words.partition(":")[0].partition(".")[2]
-            if table in ("route", "acl", "quota"):
-                named = {"name": "command", "queue_kind": "queue"}.get(named, named)
-            elif named == table:
-                named = "name"
-            named = "principals" if named == "principal" else named
-            self._mistake(table, number, named, words)
+            for words in self._all(table, number, str(error)):
+                self._refused(table, number, words)
+
+    def _all(self, table: str, number: int, first: str) -> list[str]:
+        """The refusals of an entry. A route is refused for one key at a time: that one is taken out, and what is left
+        is tried again.
+        """
+        told = [first]
+        if table != "route":
+            return told
+        rows = self.document["route"]
+        left = self._typed(rows[number] if isinstance(rows, list) else rows, table, number, quiet=True)
+        while (key := _key(table, told[-1]).partition(".")[0]) in left:
+            left = {**left, key: "x"} if key in ("target", "command") else _without(left, key)
+            try:
+                self._route(left)
+            except SnavioError as error:
+                told.append(str(error))
+            else:
+                break
+        return told
+
+    def _refused(self, table: str, number: int, words: str) -> None:
+        """Note a refusal of the directory's rules at the key that it names."""
+        self._mistake(table, number, _key(table, words), words)
 
     def _unknown(
         self, row: Mapping[str, Any], known: Mapping[str, Any], table: str, number: int, prefix: str
@@ -229,6 +269,20 @@ class _Reading:
 
     def _mistake(self, table: str, number: int, key: str, words: str) -> None:
         self.mistakes.append((self.lines.of(table, number, key) or 1, words))
+
+
+def _key(table: str, words: str) -> str:
+    """The file's key for the field that a refusal names first."""
+    named = words.partition(":")[0].partition(".")[2]
+    if table in ("route", "acl", "quota"):
+        named = {"name": "command", "queue_kind": "queue"}.get(named, named)
+    elif named == table:
+        named = "name"
+    return "principals" if named == "principal" else named
+
+
+def _without(row: Mapping[str, Any], key: str) -> dict[str, Any]:
+    return {name: item for name, item in row.items() if name != key}
 
 
 def _is(item: Any, kind: type[Any]) -> bool:

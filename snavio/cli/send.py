@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from snavio.cli.exits import ExitCode
-from snavio.cli.installation import InstallationOptions
+from snavio.cli.installation import MeshOptions
 from snavio.cli.options import As
 from snavio.cli.output import count as number
 from snavio.cli.output import micros
@@ -46,11 +46,11 @@ def send(
         typer.Option("--id", help="The command's id: the same again is the same command."),
     ] = "",
     content_type: Annotated[str, typer.Option(help="Media type of the payload.")] = "",
-    actor: As = "billing",
+    actor: As = None,
     count: Annotated[
         int, typer.Option("--count", "-n", min=1, max=1_000_000, help="Send it so many times.")
     ] = 1,
-    here: InstallationOptions,
+    here: MeshOptions,
 ) -> None:
     """Send a signed command, and say what became of it.
 
@@ -89,7 +89,7 @@ def send(
         body = _payload(payload, file, stdin=stdin)
         wanted = [CommandLine(target, name, body, content_type, command_id)] * count
     installation = here.attach()
-    who = act_as(actor, installation.mesh, now_unix_ns=SystemClock().unix_ns())
+    who = act_as(actor, installation, default="billing", now_unix_ns=SystemClock().unix_ns())
     if commands is None:
         _check_names(target, name)
     outcomes: list[Outcome] = []
@@ -122,13 +122,18 @@ async def _send(
     installation: Installation, who: Actor, commands: list[CommandLine], outcomes: list[Outcome]
 ) -> float:
     """Send them, adding to `outcomes` in order as answers come; returns when the first was sent."""
-    from snavio.cli.actor import require_serving
+    from snavio.cli.actor import ready_for
     from snavio.sdk import Producer
 
     mesh = installation.mesh
-    await require_serving("shield", mesh, who)
+    await ready_for("shield", mesh, who)
     async with Producer(
-        shield=mesh.shield, signer=mesh.signer, certificates=who.certificates, trust_domain=mesh.trust_domain
+        shield=mesh.shield,
+        signer=mesh.signer,
+        certificates=who.certificates,
+        principal_certificates=who.principal,
+        source=who.identity.source if who.principal is not None else "",
+        trust_domain=mesh.trust_domain,
     ) as producer:
         began = time.perf_counter()
         for alike in _runs(commands):

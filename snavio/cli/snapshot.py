@@ -11,7 +11,7 @@ import typer
 
 from snavio.cli.exits import ExitCode
 from snavio.cli.group import CommandGroup
-from snavio.cli.installation import InstallationOptions
+from snavio.cli.installation import InstallationOptions, MeshOptions
 from snavio.cli.output import ago
 from snavio.cli.platform_keys import platform_keys
 from snavio.cli.render import NUMBER, Block, Table, TableColumn
@@ -51,7 +51,7 @@ def show_snapshots(folder: Folder = None, *, here: InstallationOptions) -> None:
 
 
 @snapshot.command()
-def verify(folder: Folder = None, *, here: InstallationOptions) -> None:
+def verify(folder: Folder = None, *, here: MeshOptions) -> None:
     """Check signature, times, sizes and hashes with the keys that Signer gives, as Fast and Shield do.
 
     Exit code 0 when the snapshot is good, 1 when a reader would refuse it, 3 when Signer cannot be reached.

@@ -13,7 +13,7 @@ import typer
 from snavio.cli.archive_folder import archive_folder
 from snavio.cli.exits import ExitCode
 from snavio.cli.group import CommandGroup
-from snavio.cli.installation import InstallationOptions
+from snavio.cli.installation import MeshOptions
 from snavio.cli.options import Json
 from snavio.cli.output import line
 from snavio.cli.render import picked, show
@@ -65,7 +65,7 @@ class JobOptions:
     ] = None
     policy: Annotated[Path | None, typer.Option(help="JSON of thresholds.")] = None
     spark: SparkOptions
-    here: InstallationOptions
+    here: MeshOptions
 
 
 @spark.command()
@@ -235,7 +235,7 @@ async def _work(
 
     clock = SystemClock()
     async with MeshAccess.open(
-        installation.mesh, operator_certificates=installation.operator_certificates, clock=clock
+        installation.mesh, operator_certificates=installation.identity, clock=clock
     ) as access:
         run: dict[str, Any] = {"archive": archive, "access": access, "clock": clock, "told": view.told}
         if order.job != "watch":
@@ -244,7 +244,7 @@ async def _work(
         return None
 
 
-def _show(here: InstallationOptions, order: JobRequest, result: JobResult) -> None:
+def _show(here: MeshOptions, order: JobRequest, result: JobResult) -> None:
     from snavio.audit.proposals import read_proposals
     from snavio.audit.quarantine import document
     from snavio.clock import SystemClock

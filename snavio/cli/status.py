@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from snavio.cli.exits import ExitCode
-from snavio.cli.installation import InstallationOptions
+from snavio.cli.installation import MeshOptions
 from snavio.cli.render import BLANK, Screen
 from snavio.cli.times import read_span
 
@@ -25,7 +25,7 @@ def status(
     ] = False,
     tenant: Annotated[str, typer.Option(metavar="NAME", help="The same for one tenant.")] = "",
     interval: Annotated[str, typer.Option(metavar="<duration>", help="Measure rates over this time.")] = "1s",
-    here: InstallationOptions,
+    here: MeshOptions,
 ) -> None:
     """Show every service of a running mesh: state, memory, CPU, rates, latencies and backlog.
 
@@ -65,7 +65,7 @@ async def _readings(installation: Installation, *, watch: bool, interval: float,
     from snavio.launch.readings import Readings
     from snavio.launch.revocation_meter import last
 
-    async with Probes(installation.mesh, certificates=installation.operator_certificates) as probes:
+    async with Probes(installation.mesh, certificates=installation.identity) as probes:
         readings = Readings(probes, clock=SystemClock())
         reading = await readings.take()
         with Screen(json=json, live=watch) as screen:
@@ -80,14 +80,14 @@ async def _readings(installation: Installation, *, watch: bool, interval: float,
                     return reading.healthy
 
 
-def _shares(installation: Installation, tenant: str, here: InstallationOptions) -> Sequence[str]:
+def _shares(installation: Installation, tenant: str, here: MeshOptions) -> Sequence[str]:
     """Show the bounds that tenants share; the services that did not answer."""
     from snavio.cli.share_views import share_blocks
     from snavio.launch.probes import Probes
     from snavio.launch.share_readings import ShareReading, read_shares
 
     async def read() -> ShareReading:
-        async with Probes(installation.mesh, certificates=installation.operator_certificates) as probes:
+        async with Probes(installation.mesh, certificates=installation.identity) as probes:
             return await read_shares(probes, tenant=tenant)
 
     reading = asyncio.run(read())

@@ -69,6 +69,23 @@ def read_time(words: str, *, now_unix_ns: int, option: str) -> int:
     return max(_FIRST_NS, min(whole, _LAST_US) * 1000)
 
 
+def read_end(words: str, *, now_unix_ns: int, option: str) -> int:
+    """The end of something that begins now: a duration such as `2h`, or a time to come."""
+    span = _SPAN.fullmatch(words)
+    if span is not None and span[2]:
+        return now_unix_ns + round(read_span(words, option=option) * 1e9)
+    try:
+        end_ns = read_time(words, now_unix_ns=now_unix_ns, option=option)
+    except BadRequest:
+        end_ns = 0
+    if end_ns <= now_unix_ns:
+        raise BadRequest(
+            f"{option}: must be a duration such as 2h, or a time to come such as 2031-01-31T12:00:00Z.",
+            reason="bad-time",
+        )
+    return end_ns
+
+
 def read_past(words: str, *, now_unix_ns: int, option: str) -> int:
     """As `read_time`; a time to come is refused, since the log does not know it."""
     at_ns = read_time(words, now_unix_ns=now_unix_ns, option=option)

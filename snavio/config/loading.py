@@ -42,6 +42,8 @@ class Setting(NamedTuple):
 
 # Keys of earlier versions: an operator who upgrades reads where the bound went, not that it was never there.
 _REMOVED: Final = {
+    ("signer", "listen"): "it is [mesh] signer_listen now, as for every service. Move the line there.",
+    ("registry", "listen"): "it is [mesh] registry_listen now, as for every service. Move the line there.",
     (
         "shield",
         "streams_per_source",

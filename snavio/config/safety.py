@@ -14,6 +14,8 @@ from snavio.config.mistakes import Mistake, SettingLocation
 from snavio.config.sections import SERVICES, Section, split_address
 
 LONGEST_WINDOW_MS = 300_000
+LONGEST_RIGHTS_MS = {"critical": 5_000, "moderate": 30_000, "low": 120_000}
+"""The age up to which each profile promises that a cached right is used at most."""
 Chosen = Mapping[str, Section]
 
 
@@ -48,10 +50,17 @@ def _public_addresses(chosen: Chosen) -> Iterator[tuple[str, str]]:
     """Public addresses that the chosen services listen on. Addresses of the others are only called: no danger."""
     for service in SERVICES:
         if service in chosen:
-            listen = getattr(chosen[service], "listen", None)
-            address = listen or getattr(chosen["mesh"], service)
-            if not is_loopback(address):
-                yield (service, "listen") if listen else ("mesh", service)
+            mesh = chosen["mesh"]
+            key = f"{service}_listen" if getattr(mesh, f"{service}_listen") else service
+            if not is_loopback(getattr(mesh, key)):
+                yield "mesh", key
+
+
+def _public_https(chosen: Chosen) -> Iterator[tuple[str, str]]:
+    mesh = chosen["mesh"]
+    key = "https_listen" if getattr(mesh, "https_listen", None) else "https"
+    if "gateway" in chosen and not is_loopback(getattr(mesh, key)):
+        yield "mesh", key
 
 
 def _public_enrolment(chosen: Chosen) -> Iterator[tuple[str, str]]:
@@ -68,6 +77,12 @@ def _amnesia(chosen: Chosen) -> Iterator[tuple[str, str]]:
 def _long_window(chosen: Chosen) -> Iterator[tuple[str, str]]:
     if getattr(chosen.get("shield"), "window_ms", 0) > LONGEST_WINDOW_MS:
         yield "shield", "window_ms"
+
+
+def _late_revocations(chosen: Chosen) -> Iterator[tuple[str, str]]:
+    for profile, longest_ms in LONGEST_RIGHTS_MS.items():
+        if getattr(chosen["mesh"], f"acl_{profile}_stale_ms") > longest_ms:
+            yield "mesh", f"acl_{profile}_stale_ms"
 
 
 RULES: tuple[SafetyRule, ...] = (
@@ -88,6 +103,14 @@ RULES: tuple[SafetyRule, ...] = (
         offenders=_public_enrolment,
     ),
     SafetyRule(
+        when="`[mesh] https` is not a loopback address",
+        danger="other machines can open connections to the gateway; it reads no request of one that shows no "
+        "certificate of this installation, and a stolen one works from wherever this address can be reached",
+        word_section="mesh",
+        word_key="public_bind",
+        offenders=_public_https,
+    ),
+    SafetyRule(
         when="`[mailbox] amnesia` is true",
         danger="messages that were acknowledged as delivered are lost when the mailbox stops, however it stops, and so "
         "is which commands of strict routes were delivered: one that is sent again arrives again",
@@ -102,6 +125,15 @@ RULES: tuple[SafetyRule, ...] = (
         word_section="shield",
         word_key="i_accept_a_long_replay_window",
         offenders=_long_window,
+    ),
+    SafetyRule(
+        when="`[mesh] acl_critical_stale_ms` is above 5000, `acl_moderate_stale_ms` above 30000 or `acl_low_stale_ms` "
+        "above 120000",
+        danger="a revoked right works longer than its profile promises while Registry is away, and owners choose "
+        "profiles by that promise",
+        word_section="mesh",
+        word_key="i_accept_late_revocations",
+        offenders=_late_revocations,
     ),
 )
 

@@ -8,11 +8,21 @@ from __future__ import annotations
 import importlib
 import ipaddress
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN
@@ -22,7 +32,7 @@ if TYPE_CHECKING:
     from snavio.domain.directory.route import QueueKind
 
 # In the order of the manual: the shared section, then the path of a command, then the services beside it.
-SERVICES = ("shield", "fast", "slow", "mailbox", "registry", "signer", "relay")
+SERVICES = ("shield", "fast", "slow", "mailbox", "registry", "signer", "relay", "gateway")
 SECTIONS = ("mesh", *SERVICES)
 
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
@@ -101,10 +111,16 @@ Region = Annotated[
 ]
 
 
+_LISTEN = (
+    "Address on which {} listens, such as 0.0.0.0:7401, where it is called at another one: behind a name, a "
+    "balancer or a translated address. Certificates name the service and not its host, so both work."
+)
+
+
 class MeshSettings(Section):
     """Settings that every process of one installation shares.
 
-    Each service listens on its address, and the others call it there.
+    Each service is called at its address, and listens there unless it has another address to listen on.
     """
 
     trust_domain: TrustDomain = Field(
@@ -126,6 +142,28 @@ class MeshSettings(Section):
     relay: Address = Field(
         default="127.0.0.1:7407", description="Relay, which every service sends its telemetry to."
     )
+    gateway: Address = Field(
+        default="127.0.0.1:7408",
+        description="The gateway's health and status, for operators.",
+    )
+    https: Address = Field(
+        default="127.0.0.1:7443",
+        description="The gateway's HTTPS, where tenants read their events with a certificate of this installation.",
+    )
+    enrolment: Address | None = Field(
+        default=None,
+        description="Where newcomers without a certificate enrol, as invitations tell it; where Signer lets "
+        "them in, if not set.",
+    )
+    shield_listen: Address | None = Field(default=None, description=_LISTEN.format("Shield"))
+    fast_listen: Address | None = Field(default=None, description=_LISTEN.format("Fast"))
+    slow_listen: Address | None = Field(default=None, description=_LISTEN.format("Slow"))
+    signer_listen: Address | None = Field(default=None, description=_LISTEN.format("Signer"))
+    registry_listen: Address | None = Field(default=None, description=_LISTEN.format("Registry"))
+    mailbox_listen: Address | None = Field(default=None, description=_LISTEN.format("the mailbox"))
+    relay_listen: Address | None = Field(default=None, description=_LISTEN.format("Relay"))
+    gateway_listen: Address | None = Field(default=None, description=_LISTEN.format("the gateway"))
+    https_listen: Address | None = Field(default=None, description=_LISTEN.format("the gateway's HTTPS"))
     public_bind: bool = Field(
         default=False, description="The second word for a service that other machines can reach."
     )
@@ -140,6 +178,38 @@ class MeshSettings(Section):
         ge=50,
         le=60_000,
         description="Pause between pulls of changed routes, keys and revocations. A change is noticed this late.",
+    )
+    acl_critical_fresh_ms: int = Field(
+        default=2_000, ge=100, le=3_600_000, description="Age at which a right of profile critical is stale."
+    )
+    acl_critical_stale_ms: int = Field(
+        default=4_000,
+        ge=100,
+        le=3_600_000,
+        description="Age at which a right of profile critical is not used any more: while Registry is away, a revoked "
+        "right works so long.",
+    )
+    acl_moderate_fresh_ms: int = Field(
+        default=10_000, ge=100, le=3_600_000, description="Age at which a right of profile moderate is stale."
+    )
+    acl_moderate_stale_ms: int = Field(
+        default=20_000,
+        ge=100,
+        le=3_600_000,
+        description="Age at which a right of profile moderate is not used any more.",
+    )
+    acl_low_fresh_ms: int = Field(
+        default=30_000, ge=100, le=3_600_000, description="Age at which a right of profile low is stale."
+    )
+    acl_low_stale_ms: int = Field(
+        default=90_000,
+        ge=100,
+        le=3_600_000,
+        description="Age at which a right of profile low is not used any more.",
+    )
+    i_accept_late_revocations: bool = Field(
+        default=False,
+        description="The second word for rights that are used longer than their profile promises.",
     )
     denylist_stale_s: float = Field(
         default=3600.0,
@@ -244,6 +314,29 @@ class MeshSettings(Section):
         if url is not None and not url.get_secret_value().startswith(("redis://", "rediss://", "unix://")):
             raise contradiction("redis_url", "redis_url must begin with redis://, rediss:// or unix://.")
         return url
+
+    @model_validator(mode="after")
+    def _rights_are_fresh_before_stale(self) -> Self:
+        for profile, (fresh_ms, stale_ms) in self.acl_ages_ms().items():
+            if fresh_ms > stale_ms:
+                raise contradiction(
+                    f"acl_{profile}_fresh_ms",
+                    f"acl_{profile}_fresh_ms ({fresh_ms}) is longer than acl_{profile}_stale_ms ({stale_ms}); a right "
+                    "is fresh first and stale later.",
+                )
+        return self
+
+    def acl_ages_ms(self) -> Mapping[str, tuple[int, int]]:
+        """The ages at which a right is stale and expired, by profile."""
+        return {
+            "critical": (self.acl_critical_fresh_ms, self.acl_critical_stale_ms),
+            "moderate": (self.acl_moderate_fresh_ms, self.acl_moderate_stale_ms),
+            "low": (self.acl_low_fresh_ms, self.acl_low_stale_ms),
+        }
+
+    def listens(self, service: str) -> str:
+        """The address on which a service listens."""
+        return str(getattr(self, f"{service}_listen") or getattr(self, service))
 
     def queue_kinds(self) -> frozenset[QueueKind]:
         """The kinds of target queue that routes may name."""

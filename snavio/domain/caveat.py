@@ -7,6 +7,8 @@ Pure. Never takes a caveat that it does not know for one that holds: what is not
     holder=spiffe://…  or  tenant:acme  in the hands of this identity, or of anybody of this tenant
     expires=1790000000000               before this time, milliseconds since the epoch
     quota=10000/60000                   at most so many messages in so many milliseconds
+    source=acme/billing,acme/web        of the tenant's event stream, envelopes of these sources alone
+    type=command,secret                 of the tenant's event stream, envelopes of these families alone
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from enum import Enum, StrEnum
 from typing import Final
 
 from snavio.domain.identity import Identity, valid_name
+from snavio.domain.stream import FAMILIES
 from snavio.errors import BadRequest
 
 MAX_CAVEAT_BYTES: Final = 512
@@ -45,6 +48,7 @@ class Operation(StrEnum):
     PEEK = "peek"
     LIST = "list"
     MANAGE = "manage"
+    STREAM = "stream"
 
 
 # They settle an existing lease, and give no new access.
@@ -103,14 +107,27 @@ class Caveat:
     holder: str = ""
     expires_ms: int = 0
     quota: Quota | None = None
+    sources: tuple[str, ...] = ()
+    families: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        given = (self.topics, self.operations, self.holder, self.expires_ms, self.quota)
+        given = (
+            self.topics,
+            self.operations,
+            self.holder,
+            self.expires_ms,
+            self.quota,
+            self.sources,
+            self.families,
+        )
         _require(sum(map(bool, given)) == 1, "a caveat says exactly one thing")
         if self.topics:
             _require(len(self.topics) <= MAX_TOPICS, f"at most {MAX_TOPICS} topics in one caveat")
             for topic in self.topics:
                 require_pattern(topic)
+        _require(len(self.sources) <= MAX_TOPICS, f"at most {MAX_TOPICS} sources in one caveat")
+        _require(all(map(_is_source, self.sources)), "a source is `<tenant>/<service>`")
+        _require(self.families <= set(FAMILIES), f"the types are {', '.join(FAMILIES)}")
         if self.holder:
             _require(_is_holder(self.holder), "the holder is `spiffe://…` or `tenant:<name>`")
         _require(self.expires_ms < MAX_TIME_MS, "the time is too late")
@@ -132,6 +149,10 @@ class Caveat:
             return f"holder={self.holder}"
         if self.quota is not None:
             return f"quota={self.quota.messages}/{self.quota.interval_ms}"
+        if self.sources:
+            return f"source={','.join(self.sources)}"
+        if self.families:
+            return f"type={','.join(each for each in FAMILIES if each in self.families)}"
         return f"expires={self.expires_ms}"
 
 
@@ -152,6 +173,10 @@ def parse(text: str) -> Caveat:
         case "quota":
             messages, _, interval = value.partition("/")
             caveat = Caveat(quota=Quota(_number(messages), _number(interval)))
+        case "source":
+            caveat = Caveat(sources=tuple(value.split(",")))
+        case "type":
+            caveat = Caveat(families=frozenset(value.split(",")))
         case _:
             raise UnknownCaveat("The capability has a caveat that is not known here.")
     _require(bool(equals) and caveat.text() == text, "a caveat has one spelling only")
@@ -167,12 +192,17 @@ class CaveatBounds:
     holders: tuple[str, ...]
     expires_ms: int
     """0 without an expiry; such a capability is refused."""
+    sources: frozenset[str] | None = None
+    """Of an event stream, those whose envelopes may be read; None for all."""
+    families: frozenset[str] | None = None
 
     @classmethod
     def of(cls, realm: str, caveats: Iterable[Caveat]) -> CaveatBounds:
         """The intersection of the realm and all caveats."""
         topics: list[tuple[str, ...]] = [(realm,)]
         holders, ends = [], []
+        sources: frozenset[str] | None = None
+        families: frozenset[str] | None = None
         operations = frozenset(Operation)
         for caveat in caveats:
             if caveat.topics:
@@ -183,7 +213,12 @@ class CaveatBounds:
                 holders.append(caveat.holder)
             elif caveat.expires_ms:
                 ends.append(caveat.expires_ms)
-        return cls(tuple(topics), operations, tuple(holders), min(ends, default=0))
+            elif caveat.sources:
+                named = frozenset(caveat.sources)
+                sources = named if sources is None else sources & named
+            elif caveat.families:
+                families = caveat.families if families is None else families & caveat.families
+        return cls(tuple(topics), operations, tuple(holders), min(ends, default=0), sources, families)
 
     def held_by(self, identity: Identity) -> bool:
         """True if every holder caveat names `identity`; false without a holder caveat."""
@@ -192,6 +227,9 @@ class CaveatBounds:
     def denial(self, operation: Operation, topic: str) -> Denial | None:
         """The reason why this operation on this topic is not permitted; None if it is."""
         if operation not in self.operations:
+            return Denial.OPERATION
+        # Topics know nothing of the sources of an event stream: what was narrowed to some of them reaches no topic.
+        if operation is not Operation.STREAM and (self.sources is not None or self.families is not None):
             return Denial.OPERATION
         if not all(any(covers(pattern, topic) for pattern in some) for some in self.topics):
             return Denial.TOPIC
@@ -223,6 +261,11 @@ def require_pattern(pattern: str) -> None:
 def _is_holder(holder: str) -> bool:
     kind, _, rest = holder.partition(":")
     return valid_name(rest) if kind == "tenant" else _SPIFFE.fullmatch(holder) is not None
+
+
+def _is_source(source: str) -> bool:
+    tenant, slash, service = source.partition("/")
+    return bool(slash) and valid_name(tenant) and valid_name(service)
 
 
 def _number(text: str) -> int:

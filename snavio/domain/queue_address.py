@@ -7,8 +7,18 @@ from __future__ import annotations
 
 import hashlib
 import re
+from typing import Final
 
 from snavio.domain.directory.route import QueueKind
+
+RESERVED_PREFIX: Final = "snavio."
+"""No target may begin so: the topics of such names are the mesh's own."""
+TELEMETRY_NAME: Final = "snavio.telemetry"
+
+
+def telemetry_topic(tenant: str) -> str:
+    """The topic to which Relay sends a tenant's envelopes."""
+    return f"{tenant}/{TELEMETRY_NAME}"
 
 
 def stream_key(topic: str) -> str:

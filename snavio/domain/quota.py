@@ -146,7 +146,9 @@ def take(
     count = want if rule.shadow else min(want, room)
     usage = _debit(usage, rule, now_ms, count, last_use_ms=now_ms)
     state = GrantState.ISSUED if count else GrantState.EXHAUSTED
-    permits = _permits(usage, rule, now_ms, count, state, refused=count < want)
+    # Whoever asks for none asks when there will be some.
+    refused = count < want if want else room == 0
+    permits = _permits(usage, rule, now_ms, count, state, refused=refused)
     if rule.shadow:
         permits = replace(permits, over=max(0, want - room))
     return usage, permits

@@ -45,6 +45,7 @@ class Verdict(IntEnum):
     OUTCOME_UNKNOWN = 69
     SATURATED = 70
     CONFLICT = 71
+    FROZEN = 72
 
     @property
     def reason(self) -> str:

@@ -150,7 +150,7 @@ class FairSendQueue:
         """Append to the source's own queue; Saturated when that, its tenant's share, or everything is full."""
         size = self.size + len(batch_part.buffer)
         if size > self.max_bytes:
-            raise self._saturated(batch_part)
+            raise self._saturated(batch_part, f"{self.size} of {self.max_bytes} bytes of all tenants")
         if self._alone is None and not self._turns:
             self._alone = batch_part
         else:
@@ -210,9 +210,10 @@ class FairSendQueue:
         source = None if tenant is None else tenant.sources.get(source_name)
         # A first one always fits: a share that is smaller than one batch would refuse its owner for ever.
         if tenant is not None and tenant.size + len(batch_part.buffer) > self._max_tenant_bytes:
-            raise self._saturated(batch_part)
+            full = f"{tenant.size} of {self._max_tenant_bytes} bytes of tenant {name or 'mesh'}"
+            raise self._saturated(batch_part, full)
         if source is not None and self._over(source, batch_part):
-            raise self._saturated(batch_part)
+            raise self._saturated(batch_part, f"the share of the source {source_name}")
         if tenant is None:
             tenant = self._tenants[name] = _Tenant()
             self._turns.enter(name)
@@ -245,9 +246,9 @@ class FairSendQueue:
             # Nothing waits, so nobody can have been served too much.
             self._turns = _Turns()
 
-    def _saturated(self, batch_part: BatchPart) -> Saturated:
+    def _saturated(self, batch_part: BatchPart, full: str) -> Saturated:
         self.refused += batch_part.count
-        return Saturated(f"{self._what}: too much is waiting.", retry_after_ms=RETRY_AFTER_MS)
+        return Saturated(f"{self._what}: too much is waiting, {full}.", retry_after_ms=RETRY_AFTER_MS)
 
 
 def _overdue_of(tenant: _Tenant, now_mono_ns: int) -> list[BatchPart]:

@@ -72,7 +72,10 @@ class FifoSendQueue:
         """Append a part at the end."""
         size = self.size + len(batch_part.buffer)
         if size > self.max_bytes:
-            raise Saturated(f"{self._what}: too much is waiting.", retry_after_ms=RETRY_AFTER_MS)
+            raise Saturated(
+                f"{self._what}: too much is waiting, {self.size} of {self.max_bytes} bytes.",
+                retry_after_ms=RETRY_AFTER_MS,
+            )
         self._parts.append(batch_part)
         self.size = size
         self.commands += batch_part.count

@@ -141,7 +141,6 @@ class ServiceHost(Parts):
         self,
         methods: Methods,
         *,
-        listen: str | None = None,
         explain: bool = False,
         leaving: Callable[[], None] | None = None,
         window_bytes: int = WINDOW_BYTES,
@@ -156,7 +155,7 @@ class ServiceHost(Parts):
         if explain:
             self._explain(methods)
         self._server = MeshServer(
-            listen=listen or getattr(self.mesh, self.service),
+            listen=self.mesh.listens(self.service),
             files=self.files,
             methods=methods,
             gate=self.gate,

@@ -36,6 +36,8 @@ BOUNDS: Final[Mapping[str, str]] = {
     "certificates": "living certificates",
     "revocations": "certificate revocations",
     "capability_revocations": "capability revocations",
+    "connections": "open HTTPS connections",
+    "tail_bytes": "bytes of recent events",
 }
 """Every bound that is shared, in words that complete "too many …"."""
 

@@ -32,15 +32,18 @@ def taken(address: str) -> str | None:
 
 
 def check_ports(mesh: MeshSettings, *, patience_s: float = 0.0) -> None:
-    """BadRequest when a port is taken for longer than `patience_s`."""
+    """BadRequest with every port that is taken for longer than `patience_s`."""
     end = time.monotonic() + patience_s
-    for name in SERVICES:
-        address = str(getattr(mesh, name))
-        while (cause := taken(address)) is not None:
-            if time.monotonic() >= end:
-                raise BadRequest(
-                    f"{cause}, and {name} needs it: end that program, or give {name} another address, in "
-                    f'snavio.toml under [mesh] with {name} = "127.0.0.1:PORT", or with SNAVIO_MESH__{name.upper()}.',
-                    reason="port-taken",
-                )
-            time.sleep(0.1)
+    while causes := {
+        name: cause for name in (*SERVICES, "https") if (cause := taken(mesh.listens(name))) is not None
+    }:
+        if time.monotonic() >= end:
+            told = "; ".join(f"{cause}, and {name} needs it" for name, cause in causes.items())
+            first = next(iter(causes))
+            raise BadRequest(
+                f"{told}: end what uses it, or give {first if len(causes) == 1 else 'each of them'} another "
+                f'address, in snavio.toml under [mesh] with {first} = "127.0.0.1:PORT", or with '
+                f"SNAVIO_MESH__{first.upper()}.",
+                reason="port-taken",
+            )
+        time.sleep(0.1)

@@ -160,8 +160,7 @@ def _certificates(installation: Installation, *, clock: Clock) -> Iterator[Healt
 
 def _ports(installation: Installation) -> HealthFinding:
     for name in SERVICES:
-        address = str(getattr(installation.mesh, name))
-        if (cause := taken(address)) is not None:
+        if (cause := taken(installation.mesh.listens(name))) is not None:
             advice = f"End that program, or set [mesh] {name} in snavio.toml."
             return HealthFinding("ports", good=False, found=f"{name}: {cause}", advice=advice)
     return HealthFinding("ports", good=True, found=f"all {len(SERVICES)} are free")

@@ -12,8 +12,10 @@ from snavio.launch.processes import SERVICES
 
 ENROLMENT: Final = 10
 """The enrolment server is so far above Signer, as without a base."""
+HTTPS: Final = 42
+"""The gateway's HTTPS above the base, as without one."""
 LEAST: Final = 1024
-MOST: Final = 65_535 - len(SERVICES) - ENROLMENT
+MOST: Final = 65_535 - HTTPS
 
 
 def on_ports(mesh: MeshSettings, base: int) -> tuple[MeshSettings, dict[str, str]]:
@@ -24,6 +26,7 @@ def on_ports(mesh: MeshSettings, base: int) -> tuple[MeshSettings, dict[str, str
         name: f"{str(getattr(mesh, name)).rpartition(':')[0]}:{base + place}"
         for place, name in enumerate(places)
     }
+    addresses["https"] = f"{mesh.https.rpartition(':')[0]}:{base + HTTPS}"
     host, _, port = addresses["signer"].rpartition(":")
     variables = {f"SNAVIO_MESH__{name.upper()}": address for name, address in addresses.items()}
     variables["SNAVIO_SIGNER__ENROL_LISTEN"] = f"{host}:{int(port) + ENROLMENT}"

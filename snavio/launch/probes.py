@@ -1,6 +1,6 @@
 """Asks every service of a mesh whether it serves, and for a reading of itself.
 
-Never waits longer than a short deadline, and never raises because a service is away.
+Never waits longer than a short deadline; only `health` raises because a service is away.
 """
 
 from __future__ import annotations
@@ -43,14 +43,18 @@ class Probes(Closable):
     async def serving(self, name: str) -> bool:
         """True when the service's health is SERVING now."""
         try:
-            answer = await self._channels[name].call(
-                "/grpc.health.v1.Health/Check",
-                health_pb2.HealthCheckRequest(),
-                health_pb2.HealthCheckResponse,
-                timeout_s=CALL_SECONDS,
-            )
+            return await self.health(name)
         except SnavioError:
             return False
+
+    async def health(self, name: str) -> bool:
+        """The same; raises the service's refusal, or that it is away."""
+        answer = await self._channels[name].call(
+            "/grpc.health.v1.Health/Check",
+            health_pb2.HealthCheckRequest(),
+            health_pb2.HealthCheckResponse,
+            timeout_s=CALL_SECONDS,
+        )
         return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
 
     async def status(self, name: str, *, tenant: str = "") -> StatusResponse | None:

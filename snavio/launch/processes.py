@@ -23,7 +23,7 @@ from snavio.errors import StateError, Unavailable
 from snavio.launch.free_ports import free_ports
 
 # In the order in which they need each other.
-SERVICES: Final = ("signer", "relay", "registry", "mailbox", "slow", "fast", "shield")
+SERVICES: Final = ("signer", "relay", "registry", "mailbox", "slow", "fast", "shield", "gateway")
 READY_SECONDS: Final = 60.0
 STOP_SECONDS: Final = 15.0
 MAX_LOG_BYTES: Final = 16 << 20
@@ -116,9 +116,13 @@ class MeshProcesses:
 
         It is addressed by its instance name from then on, and ended before those of the configuration.
         """
-        address = free_addresses()[service]
+        free = free_addresses()
+        address = free[service]
+        listening = {service: address, **({"https": free["https"]} if service == "gateway" else {})}
         given = {
-            f"SNAVIO_MESH__{name.upper()}": value for name, value in {**settings, service: address}.items()
+            f"SNAVIO_MESH__{name.upper()}": value
+            # Not where the first instance listens.
+            for name, value in {**listening, **settings, service: address, f"{service}_listen": ""}.items()
         }
         self._more[instance] = (service, {**given, f"SNAVIO_{service.upper()}__INSTANCE": instance})
         self.spawn(instance)
@@ -255,8 +259,8 @@ class MeshProcesses:
 
 
 def free_addresses(*more: str) -> dict[str, str]:
-    """A free loopback address for every service, and for whatever else is named; all different."""
-    names = (*SERVICES, *more)
+    """A free loopback address for every service, the gateway's HTTPS, and whatever else is named; all different."""
+    names = (*SERVICES, "https", *more)
     return {name: f"127.0.0.1:{port}" for name, port in zip(names, free_ports(len(names)), strict=True)}
 
 

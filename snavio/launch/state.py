@@ -115,7 +115,7 @@ class StateFolder:
 
     def note_run(self, mesh: MeshSettings) -> None:
         """Write down, for the other commands, that and where this process runs a mesh."""
-        addresses = {name: str(getattr(mesh, name)) for name in SERVICES}
+        addresses = {name: str(getattr(mesh, name)) for name in (*SERVICES, "https")}
         self._write(RUN_FILE, {"pid": os.getpid(), "addresses": addresses, "trust_domain": mesh.trust_domain})
 
     def running(self) -> RunningMesh | None:
@@ -136,7 +136,7 @@ class StateFolder:
     def _read_run(self) -> RunningMesh | None:
         try:
             found = orjson.loads((self.path / RUN_FILE).read_bytes())
-            addresses = {name: str(found["addresses"][name]) for name in SERVICES}
+            addresses = {str(name): str(address) for name, address in found["addresses"].items()}
             return RunningMesh(int(found["pid"]), addresses, str(found["trust_domain"]))
         except (OSError, ValueError, KeyError, TypeError):
             return None

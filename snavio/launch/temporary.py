@@ -6,19 +6,24 @@ Never touches an installation: what it needs it makes, and what it made it remov
 from __future__ import annotations
 
 import asyncio
+import re
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from snavio.clock import Clock
 from snavio.config import MeshSettings
+from snavio.errors import Unavailable
 from snavio.launch.demo_tenant import DemoTenant
 from snavio.launch.installation import OPERATOR_FOLDER
 from snavio.launch.probes import Probes
 from snavio.launch.processes import MeshProcesses
 from snavio.launch.supervisor import Supervisor
+
+_LOG: Final = re.compile(r" \(log: [^)]*\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +55,11 @@ async def temporary_mesh(
             tenant = DemoTenant(mesh, operator_certificates=operator, clock=clock)
             watching: asyncio.Task[None] | None = None
             try:
-                await supervisor.start(healthy=healthy)
+                try:
+                    await supervisor.start(healthy=healthy)
+                except Unavailable as error:
+                    # Its logs go with the folder: their place would send a reader where nothing is.
+                    raise Unavailable(_LOG.sub("", str(error)), reason=error.reason) from None
                 await tenant.register()
                 watching = asyncio.create_task(supervisor.watch(), name="watch")
                 yield TemporaryMesh(mesh, processes, probes, tenant)

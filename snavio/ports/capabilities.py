@@ -88,10 +88,18 @@ class CapabilityLedger(Protocol):
         ...
 
     async def living(
-        self, *, now_ns: int, realm: str = "", holder: str = "", tenant: str = "", after: str = "", limit: int
+        self,
+        *,
+        now_ns: int,
+        realm: str = "",
+        holder: str = "",
+        tenant: str = "",
+        cap_id: str = "",
+        after: str = "",
+        limit: int,
     ) -> tuple[tuple[IssuedCapability, bool], ...]:
         """Capabilities that have not expired, oldest first, each with a flag that it was ended early; filtered by realm
-        prefix, holder and tenant, if given.
+        prefix, holder, tenant and id, if given.
         """
         ...
 

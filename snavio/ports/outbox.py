@@ -1,4 +1,4 @@
-"""Relay's outbox: received pages that are not archived yet, and its progress; one owner.
+"""Relay's outbox: received pages that are not archived or not cut by tenant yet, and its progress; one owner.
 
 Every method is one step: it happened in whole and is durable when it returns, or nothing of it happened. Unavailable
 when the store cannot be written now, IntegrityError when it is damaged.
@@ -53,6 +53,17 @@ class PageInfo:
     def events(self) -> int:
         """The number of events in it."""
         return self.last_seq - self.first_seq + 1
+
+
+@dataclass(frozen=True, slots=True)
+class UncutPage:
+    """A page for the cutter; `body` is None where it is damaged."""
+
+    page_id: int
+    instance: str
+    epoch: int
+    events: int
+    body: bytes | None = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +129,22 @@ class Outbox(Protocol):
     async def finish(
         self, number: int, *, newest_unix_ns: int, pages: Sequence[NewPage], lives: Sequence[JournalLife]
     ) -> list[int]:
-        """The export is in the archive: delete its pages, and store the events that it caused; the new pages' ids."""
+        """The export is in the archive: let go of its pages, and store the events that it caused; the new pages' ids.
+
+        A page is forgotten once it is archived and cut, whichever comes last.
+        """
+        ...
+
+    async def uncut(self, after: int, *, max_bytes: int) -> list[UncutPage]:
+        """Pages after that one, in order of their ids, archived or not: at least one if there is one."""
+        ...
+
+    async def forget(self, cut_through: int) -> None:
+        """Pages up to that one were cut by tenant: forget those that are archived too."""
+        ...
+
+    async def last_page(self) -> int:
+        """The newest id that was given; 0 before the first."""
         ...
 
     async def number(self) -> int:

@@ -24,6 +24,7 @@ class DirectoryFeed:
 
     `forget` is called when another directory has replaced this one, before anything of the new one is taken: with the
     monotonic time of the request that showed it, or with None when the first reading failed because of it.
+    `hear_time` is called with Registry's clock and the monotonic time of the request that it answered.
     `instance` and `bound_ms` tell Registry which process follows, and how long it acts on what it has read.
     """
 
@@ -34,6 +35,7 @@ class DirectoryFeed:
         clock: Clock,
         take: Callable[[Change], None],
         forget: Callable[[int | None], None],
+        hear_time: Callable[[int, int], None] = lambda _unix_ns, _mono_ns: None,
         kind: str = "",
         instance: str = "",
         bound_ms: int = 0,
@@ -42,6 +44,7 @@ class DirectoryFeed:
         self._clock = clock
         self._take = take
         self._forget = forget
+        self._hear_time = hear_time
         self._kind = kind
         self._instance = instance
         self._bound_ms = bound_ms
@@ -81,6 +84,8 @@ class DirectoryFeed:
                 continue
             for change in answer.change:
                 self._take(change)
+            if answer.now_unix_ns > 0:
+                self._hear_time(answer.now_unix_ns, asked)
             self.version = answer.version
             if answer.more:
                 continue

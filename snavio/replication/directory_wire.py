@@ -18,6 +18,7 @@ from snavio.domain.directory import (
     BanProposal,
     Change,
     Difference,
+    Limit,
     Route,
     Service,
     V,
@@ -30,6 +31,8 @@ from snavio.v1 import registry_pb2 as wire
 # Registry's own word; a tenant that could say them would choose its address, its end or its answer.
 DERIVED: Final[Mapping[type[Any], frozenset[str]]] = {
     Route: frozenset({"topic", "expires_unix_ns"}),
+    AclEntry: frozenset({"expires_unix_ns"}),
+    Limit: frozenset({"by_profile"}),
     AccessRequest: frozenset({"state", "requested_by", "answer", "expires_unix_ns"}),
     BanProposal: frozenset(
         {
@@ -72,7 +75,7 @@ def route_from_wire(route: wire.Route) -> Route:
 
 def acl_from_wire(acl: wire.AclEntry) -> AclEntry:
     """The right that a request names."""
-    return AclEntry(acl.source, acl.target, acl.name)
+    return value_from_wire(AclEntry, acl)
 
 
 def value_to_wire(value: Value) -> Any:

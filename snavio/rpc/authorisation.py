@@ -56,6 +56,7 @@ TABLE: Final[Mapping[str, tuple[AccessRule, ...]]] = MappingProxyType(
         "/snavio.v1.Slow/Grants": (mesh("fast"),),
         "/snavio.v1.Slow/ReturnPermits": (mesh("fast"),),
         "/snavio.v1.Slow/ReportBans": (mesh("fast"),),
+        "/snavio.v1.Slow/Forecast": (mesh("registry"),),
         "/snavio.v1.Mailbox/SendStream": (mesh("fast", "slow"),),
         # Tenants send to their own topics; the servicer checks that none of them is a route's topic.
         "/snavio.v1.Mailbox/Send": (SERVICE, ANY_MESH),
@@ -83,12 +84,14 @@ TABLE: Final[Mapping[str, tuple[AccessRule, ...]]] = MappingProxyType(
         "/snavio.v1.Signer/TenantConfig": (SERVICE,),
         "/snavio.v1.Signer/SetMinimumKey": (OPERATOR,),
         # Principals see their tenant's; the servicer checks.
-        "/snavio.v1.Signer/DescribeKeysets": (OPERATOR, mesh("registry"), PRINCIPAL),
+        "/snavio.v1.Signer/DescribeKeysets": (OPERATOR, mesh("registry", "gateway"), PRINCIPAL),
         "/snavio.v1.Signer/ReportKeyUsage": (mesh("shield"),),
         "/snavio.v1.Signer/ProvisionScope": (mesh("registry", "relay"), OPERATOR),
         "/snavio.v1.Signer/RotateScope": (OPERATOR,),
         # Registry signs for the platform only; the servicer checks.
         "/snavio.v1.Signer/Sign": (mesh("relay", "registry"),),
+        # Nobody else speaks for many tenants at once.
+        "/snavio.v1.Signer/SignMany": (mesh("relay"),),
         # Tenants read the platform's and their own; the servicer checks.
         "/snavio.v1.Signer/GetPublicKeys": (ANYBODY,),
         "/snavio.v1.Signer/Events": (OPERATOR,),
@@ -106,6 +109,8 @@ TABLE: Final[Mapping[str, tuple[AccessRule, ...]]] = MappingProxyType(
         "/snavio.v1.Signer/RevokeCapability": (OPERATOR, PRINCIPAL),
         "/snavio.v1.Signer/ListCapabilities": (OPERATOR, PRINCIPAL),
         "/snavio.v1.Signer/RotateCapabilityRoot": (OPERATOR, PRINCIPAL),
+        # For a service without the root secret.
+        "/snavio.v1.Signer/CheckCapability": (mesh("gateway"),),
         # The root secret suffices to make any capability.
         "/snavio.v1.Signer/MailboxRoots": (mesh("mailbox"),),
         "/snavio.v1.Signer/CapabilityRevocations": (mesh("mailbox"),),
@@ -149,6 +154,15 @@ TABLE: Final[Mapping[str, tuple[AccessRule, ...]]] = MappingProxyType(
         "/snavio.v1.Registry/DeleteEntry": (OPERATOR, PRINCIPAL),
         "/snavio.v1.Registry/ReadLog": (OPERATOR, PRINCIPAL),
         "/snavio.v1.Relay/Append": (ANY_MESH,),
+        # Over HTTPS at the gateway, which also checks tenant and capability.
+        "GET /v1/tenants/{tenant}/events": (PRINCIPAL, SERVICE, OPERATOR),
+        "GET /v1/tenants/{tenant}/state": (PRINCIPAL, OPERATOR),
+        "GET /v1/tenants/{tenant}/config": (PRINCIPAL, OPERATOR),
+        # The gateway decides which reader may read which tenant.
+        "/snavio.v1.Relay/ReadStream": (mesh("gateway"),),
+        "/snavio.v1.Relay/StreamWindow": (mesh("gateway"),),
+        "/snavio.v1.Relay/TenantState": (mesh("gateway"),),
+        "/snavio.v1.Relay/ReEmit": (OPERATOR,),
         # Introspection is for operators and the mesh; health is for every caller.
         "/snavio.v1.Introspection/Status": (OPERATOR, ANY_MESH),
         # The servicer checks that the command is the caller's.

@@ -141,6 +141,10 @@ class MeshChannel:
             0 if self._capability_provider is None else self._capability_provider.generation()
         )
 
+    def reload(self) -> None:
+        """Look at the certificate files before the next call, however shortly ago that was."""
+        self._looked_mono_ns -= _LOOK_INTERVAL_NS
+
     async def close(self) -> None:
         """Cancel calls in progress and a renewal of the capability, and close every connection."""
         self._closed = True

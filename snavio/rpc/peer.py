@@ -40,21 +40,31 @@ class Peer:
 
 
 class Peers:
-    """Turns gRPC's auth contexts into peers of one trust domain."""
+    """Turns gRPC's auth contexts, and certificates that TLS has verified, into peers of one trust domain."""
 
     def __init__(self, *, trust_domain: str) -> None:
-        def read(uri: bytes, pem: bytes) -> Peer:
-            certificate = x509.load_pem_x509_certificate(pem)
+        def peer_of(uri: str, certificate: x509.Certificate) -> Peer:
             return Peer(
-                parse_identity(uri.decode("ascii"), trust_domain=trust_domain),
+                parse_identity(uri, trust_domain=trust_domain),
                 serial_of(certificate),
                 not_after_unix_ns(certificate),
                 lineage_of(certificate),
             )
 
+        def read(uri: bytes, pem: bytes) -> Peer:
+            return peer_of(uri.decode("ascii"), x509.load_pem_x509_certificate(pem))
+
+        def read_der(der: bytes) -> Peer:
+            certificate = x509.load_der_x509_certificate(der)
+            names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+            # As gRPC does: with two URIs there is no identity.
+            (uri,) = names.get_values_for_type(x509.UniformResourceIdentifier)
+            return peer_of(uri, certificate)
+
         # Parsing a certificate costs more than the rest of a small call. Only certificates that TLS has verified get
         # here, so an outsider cannot flush the cache.
         self._read = lru_cache(maxsize=_REMEMBERED_CERTIFICATES)(read)
+        self._read_der = lru_cache(maxsize=_REMEMBERED_CERTIFICATES)(read_der)
 
     def peer(self, auth_context: Mapping[str, Iterable[bytes]]) -> Peer:
         """The caller of an auth context; Unauthenticated `no-identity` unless there is exactly one."""
@@ -66,6 +76,15 @@ class Peers:
         try:
             return self._read(spiffe_ids[0], pems[0])
         except (BadRequest, ValueError):
+            raise _no_identity() from None
+
+    def of_certificate(self, der: bytes | None) -> Peer:
+        """The holder of a certificate that TLS has verified; Unauthenticated `no-identity` without exactly one."""
+        if der is None:
+            raise Unauthenticated("This needs a client certificate.", reason="no-identity")
+        try:
+            return self._read_der(der)
+        except (BadRequest, ValueError, x509.ExtensionNotFound):
             raise _no_identity() from None
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import grpc
 
+from snavio.domain.stream import OutsideReplayWindow
 from snavio.errors import (
     AWAY_RETRY_MS,
     BadRequest,
@@ -43,7 +44,10 @@ _MAX_DETAIL_CHARACTERS: Final = 512
 _ADDRESS: Final = re.compile(r"[A-Za-z0-9.:\[\]-]{1,300}:[0-9]{1,5}")
 
 # Reasons that have a status of their own, whatever the class of the error.
-_CODE_BY_REASON: Final = {DEADLINE_EXCEEDED: grpc.StatusCode.DEADLINE_EXCEEDED}
+_CODE_BY_REASON: Final = {
+    DEADLINE_EXCEEDED: grpc.StatusCode.DEADLINE_EXCEEDED,
+    OutsideReplayWindow.reason: grpc.StatusCode.FAILED_PRECONDITION,
+}
 _CODE_BY_CLASS: Final = (
     (BadRequest, grpc.StatusCode.INVALID_ARGUMENT),
     (Unauthenticated, grpc.StatusCode.UNAUTHENTICATED),

@@ -7,7 +7,10 @@ Never keeps a connection open between two renewals, and never takes a certificat
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
+
+import structlog
 
 from snavio.clock import Clock
 from snavio.domain.identity import Identity, IdentityKind, parse_identity, valid_name
@@ -21,6 +24,11 @@ from snavio.v1.signer_pb2 import AssumeServiceRequest, IssueCertificateResponse
 
 METHOD = "/snavio.v1.Signer/AssumeService"
 CALL_SECONDS = 5.0
+REFUSED = frozenset({"certificate-revoked", "certificate-expired"})
+"""Reasons for which another certificate helps."""
+FIRST_PAUSE_S = 0.25
+LONGEST_PAUSE_S = 10.0
+SETTLE_S = 2.0
 
 
 class ServiceCertificate:
@@ -44,6 +52,11 @@ class ServiceCertificate:
         self._trust_domain = trust_domain
         self._principal = None if principal is None else Path(principal)
         self._ttl_s = ttl_s
+        self._replacing = asyncio.Lock()
+        # Everything that is under way is refused at once, and the connections follow the files within a second: one
+        # certificate is enough for all of it.
+        self._replaced_mono_ns = -(1 << 62)
+        self._log = structlog.get_logger().bind(certificates=str(self._folder))
         self._wanted = _service(source, trust_domain) if source else None
         self._renewal = Renewal(self._folder, self._certify, clock=clock)
         # A process that renews a service for months must not lose it because the principal's own certificate ended.
@@ -55,15 +68,51 @@ class ServiceCertificate:
 
     async def start(self, *, within_s: float) -> None:
         """Have a certificate that is good, then keep it so in the background; raises when there is none in time."""
-        if self._principal is not None:
-            try:
-                async with asyncio.timeout(within_s):
-                    await self._begin()
-            except TimeoutError:
-                raise Unavailable(f"Signer could not be reached within {within_s:.0f} s.") from None
+        await self.obtain(within_s=within_s)
         self._renewal.start()
         if self._principal_renewal is not None:
             self._principal_renewal.start()
+
+    async def obtain(self, *, within_s: float) -> None:
+        """Have a certificate that is good now; without a principal, nothing can be done about one that is not."""
+        if self._principal is None:
+            return
+        try:
+            async with asyncio.timeout(within_s):
+                await self._begin()
+        except TimeoutError:
+            raise Unavailable(f"Signer could not be reached within {within_s:.0f} s.") from None
+
+    async def replaced(self, error: Exception | None) -> bool:
+        """Get another certificate through the principal, if `error` says that this one is good no more.
+
+        Passes on the refusal of the principal; false where there is nothing to replace it with.
+        """
+        if self._principal is None or getattr(error, "reason", "") not in REFUSED:
+            return False
+        async with self._replacing:
+            now = self._clock.mono_ns()
+            if now - self._replaced_mono_ns >= SETTLE_S * 1e9:
+                await self._assume()
+                self._replaced_mono_ns = self._clock.mono_ns()
+        return True
+
+    async def keep_accepted(self, refusal: Callable[[], Exception | None]) -> None:
+        """Replace the certificate whenever `refusal` tells that the mesh refuses it; until cancelled.
+
+        An identity that was revoked as a whole gets none until it is restored: this goes on asking, ever more rarely.
+        """
+        pause_s = FIRST_PAUSE_S
+        while True:
+            await asyncio.sleep(pause_s)
+            try:
+                done = await self.replaced(refusal())
+            except SnavioError as error:
+                self._log.warning("revoked certificate not replaced", reason=error.reason)
+                pause_s = min(LONGEST_PAUSE_S, 2 * pause_s)
+            else:
+                # The connections follow the files within a second, and only then tell whether it is accepted.
+                pause_s = SETTLE_S if done else FIRST_PAUSE_S
 
     async def stop(self) -> None:
         """End the background work."""
@@ -73,17 +122,20 @@ class ServiceCertificate:
 
     async def _begin(self) -> None:
         leaf = await asyncio.to_thread(self._present)
-        if leaf is not None:
+        if leaf is None:
+            async for attempt in persist(Unavailable, first_pause_s=0.1):
+                with attempt:
+                    await self._assume()
+        else:
             try:
                 await self._renewal.renew_if_due()
             except SnavioError:
                 # It is good for a while; the background goes on trying.
                 if leaf.not_after_ns <= self._clock.unix_ns():
                     raise
-            return
-        async for attempt in persist(Unavailable, first_pause_s=0.1):
-            with attempt:
-                await replace_certificate(self._folder, self._certify, spiffe_id=self._identity().spiffe_id)
+
+    async def _assume(self) -> None:
+        await replace_certificate(self._folder, self._certify, spiffe_id=self._identity().spiffe_id)
 
     def _present(self) -> Leaf | None:
         """The certificate that is there, if it is the one that is wanted."""

@@ -9,13 +9,21 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import structlog
 
 from snavio.clock import Clock, SystemClock
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN
-from snavio.errors import BadRequest, Code, IntegrityError, Saturated, SnavioError, Unavailable
+from snavio.errors import (
+    BadRequest,
+    Code,
+    IntegrityError,
+    Saturated,
+    SnavioError,
+    Unauthenticated,
+    Unavailable,
+)
 from snavio.native import read_leased_batches
 from snavio.rpc.capability import CapabilityProvider, CapabilityScope
 from snavio.rpc.capability_request import ask_signer
@@ -129,6 +137,28 @@ class Consumer(Startable):
         self._arrived = asyncio.Event()
         self._wanted = asyncio.Event()
         self._log = structlog.get_logger().bind(topic=topic)
+
+    @classmethod
+    def from_context(cls, target: str, *, service: str, context: str | None = None, **options: Any) -> Self:
+        """A consumer of one of the tenant's targets, as one of its services, in a context.
+
+        That is `context`, SNAVIO_CONTEXT, or the one in use. The service's certificate is had through the context's
+        principal, and kept. `options` are the other arguments.
+        """
+        # Here: a program that says its addresses itself reads no contexts.
+        from snavio.sdk.from_context import service_access
+
+        access = service_access(service, context)
+        return cls(
+            mailbox=access.endpoints.mailbox,
+            signer=access.endpoints.signer,
+            topic=f"{access.tenant}/{target.removeprefix(f'{access.tenant}/')}",
+            certificates=access.certificates,
+            principal_certificates=access.principal,
+            source=access.source,
+            trust_domain=access.endpoints.trust_domain,
+            **options,
+        )
 
     @property
     def late_acks(self) -> int:
@@ -256,7 +286,7 @@ class Consumer(Startable):
             async for attempt in persist(Unavailable, Saturated, first_pause_s=0.05):
                 with attempt:
                     asked = self._clock.mono_ns()
-                    answer = await receiving.receive(room)
+                    answer = await self._received(receiving, room)
             try:
                 boot_epoch, rows = read_leased_batches(answer, self._topic)
             except ValueError:
@@ -277,6 +307,18 @@ class Consumer(Startable):
             elif now - asked < intake.receive_wait_s * 1e9 / 2:
                 # A mailbox that answers "nothing" without waiting must not be asked in a busy loop.
                 await asyncio.sleep(EMPTY_PAUSE_S)
+
+    async def _received(self, receiving: MessageSource, room: int) -> bytes:
+        """One answer; with another certificate if the one that is there was revoked, and a principal gets it."""
+        try:
+            return await receiving.receive(room)
+        except Unauthenticated as error:
+            if not self._certificate or not await self._certificate.replaced(error):
+                raise
+            if self._channel is not None:
+                self._channel.reload()
+            # Not at once: the mailbox may not know of the new one's root yet, nor the capability its holder.
+            raise Unavailable(str(error), reason=error.reason) from None
 
     async def _room(self) -> int:
         """Wait until a Receive is worth its call; for how many messages."""

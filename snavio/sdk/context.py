@@ -14,18 +14,33 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from hashlib import sha256
 from pathlib import Path
+from ssl import PEM_cert_to_DER_cert
 from typing import Any, Final
 
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN
 from snavio.errors import BadRequest, StateError
+from snavio.pki import CA_FILE
 from snavio.sdk.settings import Endpoints
 
 FILE: Final = "contexts.toml"
 IDENTITIES: Final = "identities"
+CERTIFICATES: Final = "certs"
 FOLDER_VARIABLE: Final = "SNAVIO_CONFIG_DIR"
 NAME_VARIABLE: Final = "SNAVIO_CONTEXT"
-ADDRESSES: Final = ("shield", "fast", "slow", "signer", "registry", "mailbox", "relay", "enrolment")
+ADDRESSES: Final = (
+    "shield",
+    "fast",
+    "slow",
+    "signer",
+    "registry",
+    "mailbox",
+    "relay",
+    "gateway",
+    "https",
+    "enrolment",
+)
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _TEXTS: Final = ("tenant", "identity", "ca_sha256", "trust_domain")
 _MOST_BYTES: Final = 1 << 20
@@ -57,6 +72,37 @@ class Context:
                 f"The context {self.name} has an address for {unknown[0]!r}, which is no service; there are "
                 f"{', '.join(ADDRESSES)}.",
                 reason="bad-context",
+            )
+
+    @property
+    def home(self) -> Path:
+        """Folder that holds `certs`, with the identity's and those of the services that are had through it."""
+        return self.identity.parent.parent if self.identity.parent.name == CERTIFICATES else self.identity
+
+    def service_folder(self, service: str) -> Path:
+        """Where the certificate of one of the tenant's services lies."""
+        return self.home / CERTIFICATES / f"{self.tenant}-{service}"
+
+    def require_ca(self) -> None:
+        """StateError unless the identity's folder is there, with the CA that the invitation named."""
+        try:
+            text = (self.identity / CA_FILE).read_text("ascii")
+            shown = sha256(PEM_cert_to_DER_cert(text.strip())).hexdigest()
+        except OSError as error:
+            raise StateError(
+                f"The context {self.name} has no identity to act under: {error.filename} cannot be read "
+                f"({error.strerror}). Join again with a new invitation, or `snavio context add` another.",
+                reason="no-identity",
+            ) from None
+        except ValueError:
+            raise StateError(
+                f"{self.identity / CA_FILE} is no certificate.", reason="bad-certificate"
+            ) from None
+        if self.ca_sha256 and shown != self.ca_sha256:
+            raise StateError(
+                f"{self.identity / CA_FILE} is not the CA that the context {self.name} was made for: nothing was sent. "
+                "Join again with a new invitation if the mesh was made anew.",
+                reason="wrong-ca",
             )
 
     def endpoints(self) -> Endpoints:
@@ -144,6 +190,11 @@ class ContextFile:
                 f"{self.path} cannot be read ({error}): mend it, or move it away and join again.",
                 reason="bad-contexts",
             ) from None
+
+    def check_writable(self) -> None:
+        """StateError when a context could not be put."""
+        with self._changing() as contexts:
+            self._write(contexts)
 
     def put(self, context: Context, *, use: bool) -> None:
         """Add or replace a context; `use` makes it the one in use, as the first one is in any case."""

@@ -9,7 +9,9 @@ import asyncio
 import os
 import socket
 import ssl
+import time
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from google.protobuf.message import DecodeError
 
 from snavio.domain.enrolment import parse_token
 from snavio.domain.identity import Identity, IdentityKind, parse_identity
-from snavio.errors import BadRequest, IntegrityError, NotAllowed, StateError, Unavailable
+from snavio.errors import BadRequest, IntegrityError, NotAllowed, StateError, Unauthenticated, Unavailable
 from snavio.pki import CERTIFICATE_FILE, fingerprint_of, make_key_and_csr, server_name
 from snavio.rpc.connection_options import CLIENT_SIZES, COMMON_OPTIONS
 from snavio.rpc.renewal import Certified, keep_certificate
@@ -40,6 +42,8 @@ class EnrolmentResult:
     folder: Path
     serial: str
     not_after_unix_ns: int
+    ahead_s: float = 0.0
+    """This machine's clock against the mesh's: how far ahead it was, negative when behind."""
 
 
 async def enroll(
@@ -55,7 +59,7 @@ async def enroll(
     # Before the token is spent. A nested folder belongs to a principal that is new or was made anew.
     await asyncio.to_thread(_require_usable, folder, empty=not nested)
     ca = await asyncio.to_thread(_pinned_ca, address, fingerprint)
-    trust_domain = _trust_domain(ca)
+    trust_domain = trust_domain_of(ca)
     ca_pem = ca.public_bytes(serialization.Encoding.PEM)
     private_key_pem, csr_pem = make_key_and_csr()
     answer = await _call(
@@ -70,7 +74,9 @@ async def enroll(
     # With the CA that the token names, whatever the answer calls it.
     certified = Certified(answer.certificate_pem.encode(), ca_pem)
     leaf = await keep_certificate(folder, certified, private_key_pem, spiffe_id=identity.spiffe_id)
-    return EnrolmentResult(identity, folder, leaf.serial, leaf.not_after_ns)
+    # Whole seconds on one side, and the time of the answer's way: good enough to notice a minute.
+    ahead_s = (time.time_ns() - leaf.issued_ns) / 1e9
+    return EnrolmentResult(identity, folder, leaf.serial, leaf.not_after_ns, ahead_s)
 
 
 def _require_usable(folder: Path, *, empty: bool) -> None:
@@ -104,13 +110,59 @@ def _not_ours() -> IntegrityError:
 
 
 def _pinned_ca(address: str, fingerprint: bytes) -> x509.Certificate:
-    """The CA with that fingerprint, as the server shows it. Blocking, within bounds.
+    """The CA with that fingerprint, as the server shows it. Blocking, within bounds."""
+    shown = shown_certificates(address)
+    for certificate in shown:
+        if fingerprint_of(certificate) == fingerprint:
+            _require_clock(shown)
+            return certificate
+    if len(shown) == 1 and (service := _mesh_service(shown[0])):
+        # Its port alone is wrong: to call its token foreign would send the newcomer back for another.
+        raise BadRequest(
+            f"{address} is {service.capitalize()}, not the door for newcomers, which is Signer's port plus 10 unless "
+            "[signer] enrol_listen says another; nothing was sent.",
+            reason="wrong-port",
+        )
+    raise NotAllowed(
+        f"This token is of another installation than the one at {address}; nothing was sent.",
+        reason="wrong-installation",
+    )
 
-    Nothing is sent on this connection: it is not verified, and only tells which certificate the fingerprint means.
+
+def _mesh_service(leaf: x509.Certificate) -> str:
+    """The service of a mesh that showed only its own certificate; empty for any other server."""
+    try:
+        names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        (uri,) = names.get_values_for_type(x509.UniformResourceIdentifier)
+    except (x509.ExtensionNotFound, ValueError):
+        return ""
+    kind, _, service = uri.rpartition("/")
+    return service if kind.endswith("/mesh") else ""
+
+
+def _require_clock(shown: list[x509.Certificate]) -> None:
+    """Unauthenticated `clock-wrong` when a certificate of the mesh is not good now: it renews them long before."""
+    now = datetime.now(UTC)
+    for certificate in shown:
+        begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+        if not begin <= now < end:
+            wrong = "behind" if now < begin else "ahead, or the mesh's certificate has ended"
+            raise Unauthenticated(
+                f"This machine's clock is {wrong}: it says {now:%Y-%m-%d %H:%M:%S} UTC, and the mesh's "
+                f"certificate is good from {begin:%Y-%m-%d %H:%M:%S} to {end:%Y-%m-%d %H:%M:%S}. Set the clock "
+                "right; nothing was sent.",
+                reason="clock-wrong",
+            )
+
+
+def shown_certificates(address: str) -> list[x509.Certificate]:
+    """The certificates that a server shows, its own first. Blocking, within bounds.
+
+    Nothing is sent on this connection: it is not verified.
     """
     host, _, port = address.rpartition(":")
     if not host or not port.isascii() or not port.isdigit():
-        raise BadRequest(f"{address!r} is not an address like 127.0.0.1:7414.", reason="bad-address")
+        raise BadRequest(f"{address[:300]!r} is not an address like 127.0.0.1:7414.", reason="bad-address")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -122,14 +174,13 @@ def _pinned_ca(address: str, fingerprint: bytes) -> x509.Certificate:
         ):
             shown = [x509.load_der_x509_certificate(der) for der in _chain(secured)]
     except (OSError, ValueError, OverflowError):
-        raise Unavailable(f"{address} does not answer as Signer's enrolment would.") from None
-    for certificate in shown:
-        if fingerprint_of(certificate) == fingerprint:
-            return certificate
-    raise NotAllowed(
-        f"This token is of another installation than the one at {address}; nothing was sent.",
-        reason="wrong-installation",
-    )
+        shown = []
+    if not shown:
+        raise Unavailable(
+            f"{address} does not answer as Signer's enrolment would: is the address right, and the mesh up?",
+            reason="no-enrolment",
+        )
+    return shown
 
 
 def _chain(secured: ssl.SSLSocket) -> list[bytes]:
@@ -141,7 +192,8 @@ def _chain(secured: ssl.SSLSocket) -> list[bytes]:
     return [certificate.public_bytes(_DER) for certificate in inner.get_unverified_chain() or ()]
 
 
-def _trust_domain(ca: x509.Certificate) -> str:
+def trust_domain_of(ca: x509.Certificate) -> str:
+    """The installation that a CA names; IntegrityError when it names none."""
     try:
         names = ca.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         (name,) = names.get_values_for_type(x509.UniformResourceIdentifier)

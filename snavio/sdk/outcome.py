@@ -80,6 +80,7 @@ _ERRORS: dict[Verdict, type[SnavioError]] = {
     Verdict.UNDECIDED: Unavailable,
     Verdict.SUSPENDED: NotAllowed,
     Verdict.ACL_DENY: NotAllowed,
+    Verdict.FROZEN: NotAllowed,
     Verdict.ROUTE_MISSING: NotFound,
     Verdict.CONFLICT: Conflict,
     Verdict.DELIVERY_FAILURE: Unavailable,

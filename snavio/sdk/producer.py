@@ -10,17 +10,17 @@ import asyncio
 import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 from snavio.clock import Clock, SystemClock
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN
 from snavio.domain.verdict import Verdict
-from snavio.errors import BadRequest, SnavioError, Unavailable
+from snavio.errors import BadRequest, SnavioError, Unauthenticated, Unavailable
 from snavio.native import uuid7
 from snavio.rpc.channel import MeshChannel
 from snavio.rpc.credentials import CertificateFiles
 from snavio.sdk.batch_submitter import BatchSubmitter
-from snavio.sdk.certificate import ServiceCertificate
+from snavio.sdk.certificate import REFUSED, ServiceCertificate
 from snavio.sdk.key_poller import KeyPoller
 from snavio.sdk.keyring import Keyring
 from snavio.sdk.lifetime import Startable
@@ -36,6 +36,8 @@ _DELIVERED = Verdict.DELIVERED
 # Attempts after which another one because of something learned costs a token and a pause, as any other does: a mesh
 # that teaches something new with every refusal must not be asked as fast as it answers.
 MAX_LESSONS = 4
+FOLLOWED_S = 1.0
+"""Time in which an open stream is replaced by one under a new certificate."""
 
 
 class _Mesh(NamedTuple):
@@ -85,8 +87,29 @@ class Producer(Startable):
         self._keyring = Keyring()
         self._channels: list[MeshChannel] = []
         self._following: asyncio.Task[None] | None = None
+        self._accepted: asyncio.Task[None] | None = None
         self._mesh: _Mesh | None = None
         self._budget = RetryBudget(now_mono_ns=self._clock.mono_ns())
+
+    @classmethod
+    def from_context(cls, service: str, *, context: str | None = None, **options: Any) -> Self:
+        """A producer of one of the tenant's services in a context: `context`, SNAVIO_CONTEXT, or the one in use.
+
+        The service's certificate is had through the context's principal, and kept. `options` are the other arguments.
+        """
+        # Here: a program that says its addresses itself reads no contexts.
+        from snavio.sdk.from_context import service_access
+
+        access = service_access(service, context)
+        return cls(
+            shield=access.endpoints.shield,
+            signer=access.endpoints.signer,
+            certificates=access.certificates,
+            principal_certificates=access.principal,
+            source=access.source,
+            trust_domain=access.endpoints.trust_domain,
+            **options,
+        )
 
     @property
     def source(self) -> str:
@@ -116,7 +139,8 @@ class Producer(Startable):
         if mesh is not None:
             await mesh.dispatcher.close()
         await ended(self._following)
-        self._following = None
+        await ended(self._accepted)
+        self._following = self._accepted = None
         await self._certificate.stop()
         while self._channels:
             await self._channels.pop().close()
@@ -232,6 +256,8 @@ class Producer(Startable):
         most = self._patience.max_attempts
         if most is not None and attempts >= most:
             return False
+        if verdict.reason in REFUSED:
+            return await self._another_certificate(verdict, within_s=left_ns / 1e9)
         if learned and attempts <= MAX_LESSONS:
             # Costs no token: it happens once per lesson, but to all that is under way at once, and after a
             # restart of Shield the bucket would turn most of it away.
@@ -250,6 +276,19 @@ class Producer(Startable):
         await asyncio.sleep(pause)
         return True
 
+    async def _another_certificate(self, verdict: Verdict, *, within_s: float) -> bool:
+        """True once there is another certificate in place of the refused one, and the stream had time to follow it."""
+        try:
+            async with asyncio.timeout(within_s):
+                refused = Unauthenticated(verdict.reason, reason=verdict.reason)
+                if not await self._certificate.replaced(refused):
+                    return False
+                await asyncio.sleep(FOLLOWED_S)
+        except (SnavioError, TimeoutError):
+            # The verdict says it all: the principal may not have one either.
+            return False
+        return True
+
     # -- beginning -----------------------------------------------------------------------------------
 
     def _channel(self, address: str, service: str) -> MeshChannel:
@@ -263,7 +302,11 @@ class Producer(Startable):
                 await dispatcher.start()
                 async for attempt in persist(Unavailable, first_pause_s=0.1):
                     with attempt:
-                        await feed.fetch()
+                        await self._fetch(feed)
+                self._accepted = asyncio.create_task(
+                    self._certificate.keep_accepted(lambda: dispatcher.link.trouble),
+                    name="producer certificate",
+                )
                 self._following = asyncio.create_task(feed.follow(), name="producer keys")
                 await dispatcher.connected()
         except TimeoutError:
@@ -277,6 +320,17 @@ class Producer(Startable):
                 f"{away} could not be reached within {self._patience.start_s:.0f} s."
                 + (f" {trouble}" if trouble is not None else "")
             ) from None
+
+    async def _fetch(self, feed: KeyPoller) -> None:
+        """The first keys; with another certificate if the one that is there was revoked."""
+        try:
+            await feed.fetch()
+        except Unauthenticated as error:
+            if not await self._certificate.replaced(error):
+                raise
+            for channel in self._channels:
+                channel.reload()
+            await feed.fetch()
 
 
 def _refused(lots: list[BulkSend]) -> Iterator[tuple[int, AttemptAnswer]]:

@@ -53,8 +53,6 @@ def pause_s(attempts: int, retry_after_ms: int, jitter: random.Random) -> float:
     """Full jitter under a doubling ceiling, on top of the server's hint.
 
     On top, not instead: producers that were refused together with the same hint must not come back together.
-    Without stamina: per command its retry machine, and a warning in the user's log for each retry, would cost more
-    than the retry.
     """
     ceiling = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(attempts - 1, 10))
     return retry_after_ms / 1000 + jitter.uniform(0.0, ceiling)

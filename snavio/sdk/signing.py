@@ -29,6 +29,10 @@ Request = tuple[str, str, str, bytes, str, str]
 """Parts that are the same in every attempt: command id, target, name, payload, content type, traceparent."""
 
 
+MAX_PAYLOAD_BYTES = 256 << 10
+"""Of one command, as Shield takes it."""
+
+
 class SigningBasis(NamedTuple):
     """Audience and keys that an attempt was signed with; once one has changed, another attempt makes sense at once."""
 
@@ -81,7 +85,7 @@ class CommandSigner:
                 traceparent=traceparent,
             )
         except ValueError as error:
-            raise BadRequest(str(error), reason="bad-command") from None
+            raise _refused(error) from None
 
     def sign_all(
         self,
@@ -106,7 +110,7 @@ class CommandSigner:
                 max_batch_commands=max_commands,
             )
         except ValueError as error:
-            raise BadRequest(str(error), reason="bad-command") from None
+            raise _refused(error) from None
 
     async def learned(self, verdict: Verdict, basis: SigningBasis, detail: str, *, within_s: float) -> bool:
         """True if signatures differ from now on because of this refusal of one that was made on `basis`."""
@@ -134,3 +138,11 @@ class CommandSigner:
 
     def _rebase(self) -> None:
         self.basis = SigningBasis(self._audience, self._keyring.generation)
+
+
+def _refused(error: ValueError) -> BadRequest:
+    """The mistake in a command, with the bound where it is one of size."""
+    words = str(error)
+    if words.endswith("oversized"):
+        words += f": at most {MAX_PAYLOAD_BYTES:,} bytes"
+    return BadRequest(words, reason="bad-command")

@@ -15,7 +15,7 @@ from snavio.signed.signed_document import KEY_ID, TIME, SignedDocument, read_sig
 
 FORMAT: Final = 1
 MANIFEST_TYPE: Final = "snavio.telemetry.manifest"
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 """Version of the columns in the files; see `snavio.telemetry.schema`."""
 ROOT: Final = "telemetry"
 """The folder of an archive that contains all exports."""

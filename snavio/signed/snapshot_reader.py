@@ -74,16 +74,23 @@ class SnapshotReader:
         return dict(self._counts)
 
     async def load(
-        self, parts: Sequence[str], use: Callable[[VerifiedSnapshot], T], *, kind: str = SNAPSHOT
+        self,
+        parts: Sequence[str],
+        use: Callable[[VerifiedSnapshot], T],
+        *,
+        optional: Sequence[str] = (),
+        kind: str = SNAPSHOT,
     ) -> T | Refused:
         """The result of `use` on the verified snapshot with these parts, on another thread.
+
+        `optional` are parts that older writers do not know; the signed manifest says whether they are there.
 
         `use` raises ValueError for parts that it cannot read.
         """
 
         async def load() -> T:
             async with asyncio.timeout(LOAD_SECONDS):
-                snapshot = await self._fetch(parts, kind)
+                snapshot = await self._fetch(parts, optional, kind)
             # Outside the deadline: a thread cannot be cancelled, and a late load would mix with a cold load.
             return await self._use(snapshot, use)
 
@@ -105,9 +112,10 @@ class SnapshotReader:
 
         return await _or_refused(verify())
 
-    async def _fetch(self, names: Sequence[str], kind: str) -> VerifiedSnapshot:
+    async def _fetch(self, names: Sequence[str], optional: Sequence[str], kind: str) -> VerifiedSnapshot:
         manifest, seen = await self._manifest(kind)
-        snapshot = await self._parts(manifest, names)
+        there = {part.name for part in manifest.parts}
+        snapshot = await self._parts(manifest, [*names, *(name for name in optional if name in there)])
         # Before it is used: after a crash without it, an older snapshot could be accepted again.
         await asyncio.to_thread(self._watermark.keep, seen.encoded())
         return snapshot

@@ -14,7 +14,8 @@ from snavio.signed.sealed_part import read_header
 from snavio.signed.snapshot_manifest import Manifest, ManifestPart, Unverified
 from snavio.signed.snapshot_refusal import RefusalReason, SnapshotRefused
 
-ROUTES, ACL, SUSPENSIONS, BANS, KEYSETS = "routes", "acl", "suspensions", "bans", "hmac"
+ROUTES, ACL, SUSPENSIONS, BANS, TERMS = "routes", "acl", "suspensions", "bans", "terms"
+KEYSETS = "hmac"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,9 @@ def examine(snapshot: VerifiedSnapshot) -> None:
     parts = snapshot.parts
     try:
         if ROUTES in parts and ACL in parts:
-            Dispatch().load_snapshot(parts[ROUTES], parts[ACL], bans_part=parts.get(BANS))
+            Dispatch().load_snapshot(
+                parts[ROUTES], parts[ACL], bans_part=parts.get(BANS), terms_part=parts.get(TERMS)
+            )
         if SUSPENSIONS in parts:
             snapshot_suspensions(parts[SUSPENSIONS])
     except ValueError as error:

@@ -213,6 +213,29 @@ class CertificateRefused(Event):
     count: int = 1
 
 
+@dataclass(frozen=True, slots=True)
+class StreamOpened(Event):
+    """A gateway began to serve a tenant's events to a reader."""
+
+    name: ClassVar[str] = schema.STREAM_OPENED
+
+    tenant: str
+    detail: str
+    """Reader, serial of its certificate, number after which it reads, and its filters."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamVerificationFailed(Event):
+    """A gateway read an envelope that could not be believed."""
+
+    name: ClassVar[str] = schema.STREAM_VERIFICATION_FAILED
+
+    tenant: str
+    reason: str
+    """Such as `bad_signature`."""
+    detail: str
+
+
 def certificate_refused(identity: Identity | None, reason: str, count: int) -> CertificateRefused:
     """The event about refusals of one caller."""
     return CertificateRefused(

@@ -67,6 +67,7 @@ class JournalUploader:
         self._enough = asyncio.Event()
         self._receipt = asyncio.Event()
         self._stopping = asyncio.Event()
+        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._task: asyncio.Task[None] | None = None
         self._pages = 0
         self._reconnects = 0
@@ -94,6 +95,21 @@ class JournalUploader:
                 await asyncio.wait({self._task})
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
+
+    async def durable(self, seq: int, *, within_s: float) -> bool:
+        """True once Relay has stored everything up to `seq`; False if it has not `within_s`. Uploads at once."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append((seq, waiter))
+        self._enough.set()
+        self._settle_waiters()
+        await asyncio.wait({waiter}, timeout=within_s)
+        self._waiters = [each for each in self._waiters if each[1] is not waiter]
+        return waiter.done()
+
+    def _settle_waiters(self) -> None:
+        for seq, waiter in self._waiters:
+            if seq <= self._durable_seq and not waiter.done():
+                waiter.set_result(None)
 
     def counters(self) -> dict[str, int]:
         """Pages uploaded, and streams opened."""
@@ -184,6 +200,7 @@ class JournalUploader:
         if self._mark is not None:
             self._mark.settled(self._epoch, self._durable_seq)
         self._receipt.set()
+        self._settle_waiters()
 
     async def _write(self, stream: Any, generation: int) -> None:
         in_flight: list[int] = []

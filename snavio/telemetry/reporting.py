@@ -13,7 +13,7 @@ import structlog
 from snavio.clock import Clock
 from snavio.config import MeshSettings
 from snavio.domain.identity import Identity
-from snavio.errors import SnavioError
+from snavio.errors import SnavioError, Unavailable
 from snavio.host.introspection import Introspection
 from snavio.ports.journal_mark import JournalMark
 from snavio.rpc.channel import MeshChannel
@@ -79,6 +79,15 @@ class Reporting:
             # A full disk must not undo what has happened; the event still travels.
             self._log.error("an audit event is not on disk", event_name=event.name, message=str(error))
             self.journal.record(event, at_unix_ns=at)
+
+    async def record_at_relay(self, event: Event, *, within_s: float) -> None:
+        """Add an event and wait until Relay has stored it; Unavailable `not-on-record` if it has not `within_s`.
+
+        For a process that keeps nothing itself. The event travels later in that case.
+        """
+        self.journal.record(event, at_unix_ns=self._clock.unix_ns())
+        if not self.journal.on or not await self._uploader.durable(self.journal.last_seq, within_s=within_s):
+            raise Unavailable("Relay has not recorded this; try again.", reason="not-on-record")
 
     def snapshot_refused(self, refused: Refused) -> None:
         """Record a snapshot that a reader of this service did not accept."""

@@ -126,6 +126,7 @@ DELIVERED: Final = "snavio.command.delivered"
 INVALID: Final = "snavio.command.invalid"
 FAILED: Final = "snavio.command.failed"
 DUPLICATE: Final = "snavio.command.duplicate"
+CONFLICT: Final = "snavio.command.conflict"
 EXECUTED_AFTER_REVOCATION: Final = "snavio.command.executed_after_acl_revoked"
 WARM_PATH_BAN: Final = "snavio.fairness.warm-path-ban"
 ABUSE_DETECTED: Final = "snavio.fairness.abuse_detected"
@@ -143,6 +144,8 @@ SIGNING_KEY_ROTATED: Final = "signing_key_rotated"
 DLQ_PRUNED: Final = "snavio.mailbox.dlq-pruned"
 CERTIFICATE_REFUSED: Final = "snavio.certificate.refused"
 CACHE_EXPIRED: Final = "snavio.cache.expired"
+STREAM_OPENED: Final = "snavio.stream.opened"
+STREAM_VERIFICATION_FAILED: Final = "snavio.stream.verification_failed"
 
 EVENTS: Final = (
     EventType(
@@ -248,9 +251,27 @@ EVENTS: Final = (
         frozenset({"source", "tenant"}),
         internal=True,
     ),
+    # Since version 4; `snavio.command.failed` with the reason `conflict` before.
+    EventType(
+        CONFLICT,
+        "A strict route holds this id with another name or payload.",
+        {**_COMMAND, **_same("reason", "dedupe_mode")},
+    ),
+    EventType(
+        STREAM_OPENED,
+        "A gateway began to serve a tenant's events to a reader; `detail` names the reader.",
+        {"tenant": "tenant", "detail": "detail"},
+        internal=True,
+    ),
+    EventType(
+        STREAM_VERIFICATION_FAILED,
+        "A gateway read an envelope that could not be believed, and handed it to nobody.",
+        {"tenant": "tenant", "reason": "reason", "detail": "detail"},
+        internal=True,
+    ),
 )
 
-AUDIT: Final = frozenset({ABUSE_DETECTED, SIGNING_KEY_ROTATED})
+AUDIT: Final = frozenset({ABUSE_DETECTED, SIGNING_KEY_ROTATED, STREAM_OPENED, STREAM_VERIFICATION_FAILED})
 """Events that their writer makes durable before anything relies on them."""
 
 BY_NAME: Final[Mapping[str, EventType]] = {event.name: event for event in EVENTS}

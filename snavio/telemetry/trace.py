@@ -39,6 +39,7 @@ _REFUSED_AT: Final[Mapping[Verdict, str]] = {
     Verdict.WRONG_AUDIENCE: "key",
     Verdict.SUSPENDED: "bans",
     Verdict.ACL_DENY: "acl",
+    Verdict.FROZEN: "bans",
     Verdict.RATE_LIMIT_EXCEEDED: "grant",
     Verdict.FAIRNESS_VIOLATION: "grant",
     Verdict.CONFLICT: "dedupe",
@@ -126,6 +127,10 @@ def _passed(step: str, block: TelemetryBlock, row: int, verdict: Verdict) -> tup
         timely = "Signed within the time window, and not seen before."
         return PASSED, {"schema": "Well-formed.", "window": timely, "key": verified}[step]
     match step:
+        case "acl" if block.service == "slow":
+            # Its age is none: it was asked for this very decision.
+            version = f" by version {lane.acl_version}" if lane.acl_version else ""
+            return PASSED, f"Allowed{version}: read from Registry at the moment of the decision."
         case "acl" if lane.phase:
             return PASSED, (
                 f"Allowed by version {lane.acl_version}, {lane.acl_age_ms} ms old, {_phase(lane.phase)}."
@@ -165,6 +170,9 @@ def _facts(step: str, block: TelemetryBlock, row: int) -> _Facts:
             facts["skew_ms"] = str((run.admitted_unix_ns - block.sent_unix_ns[row]) // 1_000_000)
         case "key" if run.key_version:
             facts["version"] = block.dictionary[run.key_version]
+        case "acl" if lane.phase and block.service == "slow":
+            if lane.acl_version:
+                facts["version"] = str(lane.acl_version)
         case "acl" if lane.phase:
             facts |= {
                 "version": str(lane.acl_version),

@@ -43,6 +43,7 @@ class Verdict(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     VERDICT_OUTCOME_UNKNOWN: _ClassVar[Verdict]
     VERDICT_SATURATED: _ClassVar[Verdict]
     VERDICT_CONFLICT: _ClassVar[Verdict]
+    VERDICT_FROZEN: _ClassVar[Verdict]
 VERDICT_UNSPECIFIED: Verdict
 VERDICT_DELIVERED: Verdict
 VERDICT_DUPLICATE: Verdict
@@ -77,6 +78,7 @@ VERDICT_FAIRNESS_VIOLATION: Verdict
 VERDICT_OUTCOME_UNKNOWN: Verdict
 VERDICT_SATURATED: Verdict
 VERDICT_CONFLICT: Verdict
+VERDICT_FROZEN: Verdict
 
 class Hello(_message.Message):
     __slots__ = ("wire_version", "server_unix_ns", "audience", "limits", "instance", "epoch", "going_away", "still_there")

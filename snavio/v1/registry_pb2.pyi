@@ -154,18 +154,22 @@ class Target(_message.Message):
     def __init__(self, target: _Optional[str] = ..., tenant: _Optional[str] = ...) -> None: ...
 
 class Limit(_message.Message):
-    __slots__ = ("max", "interval_seconds", "burst", "cooldown_seconds", "shadow")
+    __slots__ = ("max", "interval_seconds", "burst", "cooldown_seconds", "shadow", "leases", "by_profile")
     MAX_FIELD_NUMBER: _ClassVar[int]
     INTERVAL_SECONDS_FIELD_NUMBER: _ClassVar[int]
     BURST_FIELD_NUMBER: _ClassVar[int]
     COOLDOWN_SECONDS_FIELD_NUMBER: _ClassVar[int]
     SHADOW_FIELD_NUMBER: _ClassVar[int]
+    LEASES_FIELD_NUMBER: _ClassVar[int]
+    BY_PROFILE_FIELD_NUMBER: _ClassVar[int]
     max: int
     interval_seconds: int
     burst: int
     cooldown_seconds: int
     shadow: bool
-    def __init__(self, max: _Optional[int] = ..., interval_seconds: _Optional[int] = ..., burst: _Optional[int] = ..., cooldown_seconds: _Optional[int] = ..., shadow: _Optional[bool] = ...) -> None: ...
+    leases: int
+    by_profile: bool
+    def __init__(self, max: _Optional[int] = ..., interval_seconds: _Optional[int] = ..., burst: _Optional[int] = ..., cooldown_seconds: _Optional[int] = ..., shadow: _Optional[bool] = ..., leases: _Optional[int] = ..., by_profile: _Optional[bool] = ...) -> None: ...
 
 class Fairness(_message.Message):
     __slots__ = ("window_seconds", "dominant_share", "competing_share", "competitors", "minimum_volume", "ban_seconds")
@@ -214,17 +218,23 @@ class Route(_message.Message):
     def __init__(self, target: _Optional[str] = ..., name: _Optional[str] = ..., queue_kind: _Optional[_Union[QueueKind, str]] = ..., topic: _Optional[str] = ..., profile: _Optional[_Union[Profile, str]] = ..., dedupe_mode: _Optional[_Union[DedupeMode, str]] = ..., expected_drain_seconds: _Optional[int] = ..., dlq: _Optional[str] = ..., limit: _Optional[_Union[Limit, _Mapping]] = ..., fairness: _Optional[_Union[Fairness, _Mapping]] = ..., ttl_seconds: _Optional[int] = ..., expires_unix_ns: _Optional[int] = ..., dispatch_mode: _Optional[_Union[DispatchMode, str]] = ...) -> None: ...
 
 class AclEntry(_message.Message):
-    __slots__ = ("source", "target", "name")
+    __slots__ = ("source", "target", "name", "profile", "ttl_seconds", "expires_unix_ns")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    PROFILE_FIELD_NUMBER: _ClassVar[int]
+    TTL_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
     source: str
     target: str
     name: str
-    def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+    profile: Profile
+    ttl_seconds: int
+    expires_unix_ns: int
+    def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ..., name: _Optional[str] = ..., profile: _Optional[_Union[Profile, str]] = ..., ttl_seconds: _Optional[int] = ..., expires_unix_ns: _Optional[int] = ...) -> None: ...
 
 class AccessRequest(_message.Message):
-    __slots__ = ("source", "target", "name", "reason", "state", "requested_by", "answer", "expires_unix_ns")
+    __slots__ = ("source", "target", "name", "reason", "state", "requested_by", "answer", "expires_unix_ns", "right_ended")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -233,6 +243,7 @@ class AccessRequest(_message.Message):
     REQUESTED_BY_FIELD_NUMBER: _ClassVar[int]
     ANSWER_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    RIGHT_ENDED_FIELD_NUMBER: _ClassVar[int]
     source: str
     target: str
     name: str
@@ -241,21 +252,40 @@ class AccessRequest(_message.Message):
     requested_by: str
     answer: str
     expires_unix_ns: int
-    def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ..., name: _Optional[str] = ..., reason: _Optional[str] = ..., state: _Optional[_Union[RequestState, str]] = ..., requested_by: _Optional[str] = ..., answer: _Optional[str] = ..., expires_unix_ns: _Optional[int] = ...) -> None: ...
+    right_ended: bool
+    def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ..., name: _Optional[str] = ..., reason: _Optional[str] = ..., state: _Optional[_Union[RequestState, str]] = ..., requested_by: _Optional[str] = ..., answer: _Optional[str] = ..., expires_unix_ns: _Optional[int] = ..., right_ended: _Optional[bool] = ...) -> None: ...
 
 class SourceQuota(_message.Message):
-    __slots__ = ("source", "target", "name", "max", "interval_seconds")
+    __slots__ = ("source", "target", "name", "max", "interval_seconds", "always", "burst", "cooldown_seconds", "shadow")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     MAX_FIELD_NUMBER: _ClassVar[int]
     INTERVAL_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    ALWAYS_FIELD_NUMBER: _ClassVar[int]
+    BURST_FIELD_NUMBER: _ClassVar[int]
+    COOLDOWN_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SHADOW_FIELD_NUMBER: _ClassVar[int]
     source: str
     target: str
     name: str
     max: int
     interval_seconds: int
-    def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ..., name: _Optional[str] = ..., max: _Optional[int] = ..., interval_seconds: _Optional[int] = ...) -> None: ...
+    always: bool
+    burst: int
+    cooldown_seconds: int
+    shadow: bool
+    def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ..., name: _Optional[str] = ..., max: _Optional[int] = ..., interval_seconds: _Optional[int] = ..., always: _Optional[bool] = ..., burst: _Optional[int] = ..., cooldown_seconds: _Optional[int] = ..., shadow: _Optional[bool] = ...) -> None: ...
+
+class ProfileLimit(_message.Message):
+    __slots__ = ("target", "profile", "limit")
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    PROFILE_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    target: str
+    profile: Profile
+    limit: Limit
+    def __init__(self, target: _Optional[str] = ..., profile: _Optional[_Union[Profile, str]] = ..., limit: _Optional[_Union[Limit, _Mapping]] = ...) -> None: ...
 
 class AlertChannel(_message.Message):
     __slots__ = ("tenant", "name", "channel", "address")
@@ -340,7 +370,7 @@ class BanProposal(_message.Message):
     def __init__(self, proposal_id: _Optional[str] = ..., policy_version: _Optional[str] = ..., kind: _Optional[str] = ..., source: _Optional[str] = ..., affected_target: _Optional[_Iterable[str]] = ..., total_violations: _Optional[int] = ..., window_start_unix_ns: _Optional[int] = ..., window_end_unix_ns: _Optional[int] = ..., ban_applied_until_unix_ns: _Optional[int] = ..., evidence: _Optional[str] = ..., provisional: _Optional[bool] = ..., state: _Optional[_Union[ProposalState, str]] = ..., cover: _Optional[_Iterable[str]] = ..., decided_unix_ns: _Optional[int] = ..., concluded_unix_ns: _Optional[int] = ..., opens_window: _Optional[bool] = ..., announced_unix_ns: _Optional[int] = ..., expires_unix_ns: _Optional[int] = ...) -> None: ...
 
 class Entry(_message.Message):
-    __slots__ = ("tenant", "principal", "service", "target", "route", "acl", "access_request", "source_quota", "alert_channel", "ban", "suspension", "ban_proposal")
+    __slots__ = ("tenant", "principal", "service", "target", "route", "acl", "access_request", "source_quota", "alert_channel", "ban", "suspension", "ban_proposal", "profile_limit")
     TENANT_FIELD_NUMBER: _ClassVar[int]
     PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
     SERVICE_FIELD_NUMBER: _ClassVar[int]
@@ -353,6 +383,7 @@ class Entry(_message.Message):
     BAN_FIELD_NUMBER: _ClassVar[int]
     SUSPENSION_FIELD_NUMBER: _ClassVar[int]
     BAN_PROPOSAL_FIELD_NUMBER: _ClassVar[int]
+    PROFILE_LIMIT_FIELD_NUMBER: _ClassVar[int]
     tenant: Tenant
     principal: Principal
     service: Service
@@ -365,7 +396,8 @@ class Entry(_message.Message):
     ban: Ban
     suspension: Suspension
     ban_proposal: BanProposal
-    def __init__(self, tenant: _Optional[_Union[Tenant, _Mapping]] = ..., principal: _Optional[_Union[Principal, _Mapping]] = ..., service: _Optional[_Union[Service, _Mapping]] = ..., target: _Optional[_Union[Target, _Mapping]] = ..., route: _Optional[_Union[Route, _Mapping]] = ..., acl: _Optional[_Union[AclEntry, _Mapping]] = ..., access_request: _Optional[_Union[AccessRequest, _Mapping]] = ..., source_quota: _Optional[_Union[SourceQuota, _Mapping]] = ..., alert_channel: _Optional[_Union[AlertChannel, _Mapping]] = ..., ban: _Optional[_Union[Ban, _Mapping]] = ..., suspension: _Optional[_Union[Suspension, _Mapping]] = ..., ban_proposal: _Optional[_Union[BanProposal, _Mapping]] = ...) -> None: ...
+    profile_limit: ProfileLimit
+    def __init__(self, tenant: _Optional[_Union[Tenant, _Mapping]] = ..., principal: _Optional[_Union[Principal, _Mapping]] = ..., service: _Optional[_Union[Service, _Mapping]] = ..., target: _Optional[_Union[Target, _Mapping]] = ..., route: _Optional[_Union[Route, _Mapping]] = ..., acl: _Optional[_Union[AclEntry, _Mapping]] = ..., access_request: _Optional[_Union[AccessRequest, _Mapping]] = ..., source_quota: _Optional[_Union[SourceQuota, _Mapping]] = ..., alert_channel: _Optional[_Union[AlertChannel, _Mapping]] = ..., ban: _Optional[_Union[Ban, _Mapping]] = ..., suspension: _Optional[_Union[Suspension, _Mapping]] = ..., ban_proposal: _Optional[_Union[BanProposal, _Mapping]] = ..., profile_limit: _Optional[_Union[ProfileLimit, _Mapping]] = ...) -> None: ...
 
 class WriteOptions(_message.Message):
     __slots__ = ("reason", "expected_version")
@@ -376,7 +408,7 @@ class WriteOptions(_message.Message):
     def __init__(self, reason: _Optional[str] = ..., expected_version: _Optional[int] = ...) -> None: ...
 
 class Change(_message.Message):
-    __slots__ = ("version", "at_unix_ns", "actor", "deleted", "tenant", "service", "target", "route", "acl", "suspension", "principal", "access_request", "source_quota", "alert_channel", "ban", "ban_proposal", "reason", "before")
+    __slots__ = ("version", "at_unix_ns", "actor", "deleted", "tenant", "service", "target", "route", "acl", "suspension", "principal", "access_request", "source_quota", "alert_channel", "ban", "ban_proposal", "profile_limit", "reason", "before")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     AT_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
     ACTOR_FIELD_NUMBER: _ClassVar[int]
@@ -393,6 +425,7 @@ class Change(_message.Message):
     ALERT_CHANNEL_FIELD_NUMBER: _ClassVar[int]
     BAN_FIELD_NUMBER: _ClassVar[int]
     BAN_PROPOSAL_FIELD_NUMBER: _ClassVar[int]
+    PROFILE_LIMIT_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     BEFORE_FIELD_NUMBER: _ClassVar[int]
     version: int
@@ -411,9 +444,10 @@ class Change(_message.Message):
     alert_channel: AlertChannel
     ban: Ban
     ban_proposal: BanProposal
+    profile_limit: ProfileLimit
     reason: str
     before: Entry
-    def __init__(self, version: _Optional[int] = ..., at_unix_ns: _Optional[int] = ..., actor: _Optional[str] = ..., deleted: _Optional[bool] = ..., tenant: _Optional[_Union[Tenant, _Mapping]] = ..., service: _Optional[_Union[Service, _Mapping]] = ..., target: _Optional[_Union[Target, _Mapping]] = ..., route: _Optional[_Union[Route, _Mapping]] = ..., acl: _Optional[_Union[AclEntry, _Mapping]] = ..., suspension: _Optional[_Union[Suspension, _Mapping]] = ..., principal: _Optional[_Union[Principal, _Mapping]] = ..., access_request: _Optional[_Union[AccessRequest, _Mapping]] = ..., source_quota: _Optional[_Union[SourceQuota, _Mapping]] = ..., alert_channel: _Optional[_Union[AlertChannel, _Mapping]] = ..., ban: _Optional[_Union[Ban, _Mapping]] = ..., ban_proposal: _Optional[_Union[BanProposal, _Mapping]] = ..., reason: _Optional[str] = ..., before: _Optional[_Union[Entry, _Mapping]] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., at_unix_ns: _Optional[int] = ..., actor: _Optional[str] = ..., deleted: _Optional[bool] = ..., tenant: _Optional[_Union[Tenant, _Mapping]] = ..., service: _Optional[_Union[Service, _Mapping]] = ..., target: _Optional[_Union[Target, _Mapping]] = ..., route: _Optional[_Union[Route, _Mapping]] = ..., acl: _Optional[_Union[AclEntry, _Mapping]] = ..., suspension: _Optional[_Union[Suspension, _Mapping]] = ..., principal: _Optional[_Union[Principal, _Mapping]] = ..., access_request: _Optional[_Union[AccessRequest, _Mapping]] = ..., source_quota: _Optional[_Union[SourceQuota, _Mapping]] = ..., alert_channel: _Optional[_Union[AlertChannel, _Mapping]] = ..., ban: _Optional[_Union[Ban, _Mapping]] = ..., ban_proposal: _Optional[_Union[BanProposal, _Mapping]] = ..., profile_limit: _Optional[_Union[ProfileLimit, _Mapping]] = ..., reason: _Optional[str] = ..., before: _Optional[_Union[Entry, _Mapping]] = ...) -> None: ...
 
 class CreateTenantRequest(_message.Message):
     __slots__ = ("tenant", "principal", "options")
@@ -564,16 +598,18 @@ class FollowersResponse(_message.Message):
     def __init__(self, follower: _Optional[_Iterable[_Union[Follower, _Mapping]]] = ..., listening_ms: _Optional[int] = ...) -> None: ...
 
 class ChangesResponse(_message.Message):
-    __slots__ = ("version", "directory_epoch", "change", "more")
+    __slots__ = ("version", "directory_epoch", "change", "more", "now_unix_ns")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     DIRECTORY_EPOCH_FIELD_NUMBER: _ClassVar[int]
     CHANGE_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
+    NOW_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
     version: int
     directory_epoch: int
     change: _containers.RepeatedCompositeFieldContainer[Change]
     more: bool
-    def __init__(self, version: _Optional[int] = ..., directory_epoch: _Optional[int] = ..., change: _Optional[_Iterable[_Union[Change, _Mapping]]] = ..., more: _Optional[bool] = ...) -> None: ...
+    now_unix_ns: int
+    def __init__(self, version: _Optional[int] = ..., directory_epoch: _Optional[int] = ..., change: _Optional[_Iterable[_Union[Change, _Mapping]]] = ..., more: _Optional[bool] = ..., now_unix_ns: _Optional[int] = ...) -> None: ...
 
 class ResolveKey(_message.Message):
     __slots__ = ("source", "target", "name")
@@ -596,20 +632,24 @@ class ResolveRequest(_message.Message):
     def __init__(self, key: _Optional[_Iterable[_Union[ResolveKey, _Mapping]]] = ..., instance: _Optional[str] = ..., bound_ms: _Optional[int] = ...) -> None: ...
 
 class Resolution(_message.Message):
-    __slots__ = ("route", "allowed", "suspended", "warm_banned", "source_quota", "frozen")
+    __slots__ = ("route", "allowed", "suspended", "warm_banned", "source_quota", "frozen", "frozen_until_unix_ns", "acl_version")
     ROUTE_FIELD_NUMBER: _ClassVar[int]
     ALLOWED_FIELD_NUMBER: _ClassVar[int]
     SUSPENDED_FIELD_NUMBER: _ClassVar[int]
     WARM_BANNED_FIELD_NUMBER: _ClassVar[int]
     SOURCE_QUOTA_FIELD_NUMBER: _ClassVar[int]
     FROZEN_FIELD_NUMBER: _ClassVar[int]
+    FROZEN_UNTIL_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    ACL_VERSION_FIELD_NUMBER: _ClassVar[int]
     route: Route
     allowed: bool
     suspended: bool
     warm_banned: bool
     source_quota: SourceQuota
     frozen: bool
-    def __init__(self, route: _Optional[_Union[Route, _Mapping]] = ..., allowed: _Optional[bool] = ..., suspended: _Optional[bool] = ..., warm_banned: _Optional[bool] = ..., source_quota: _Optional[_Union[SourceQuota, _Mapping]] = ..., frozen: _Optional[bool] = ...) -> None: ...
+    frozen_until_unix_ns: int
+    acl_version: int
+    def __init__(self, route: _Optional[_Union[Route, _Mapping]] = ..., allowed: _Optional[bool] = ..., suspended: _Optional[bool] = ..., warm_banned: _Optional[bool] = ..., source_quota: _Optional[_Union[SourceQuota, _Mapping]] = ..., frozen: _Optional[bool] = ..., frozen_until_unix_ns: _Optional[int] = ..., acl_version: _Optional[int] = ...) -> None: ...
 
 class ResolveResponse(_message.Message):
     __slots__ = ("version", "resolution")
@@ -702,14 +742,16 @@ class TenantEnrolment(_message.Message):
     def __init__(self, tenant: _Optional[str] = ..., token: _Optional[str] = ..., expires_unix_ns: _Optional[int] = ...) -> None: ...
 
 class CheckRequest(_message.Message):
-    __slots__ = ("source", "target", "name")
+    __slots__ = ("source", "target", "name", "caller_unix_ns")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    CALLER_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
     source: str
     target: str
     name: str
-    def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+    caller_unix_ns: int
+    def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ..., name: _Optional[str] = ..., caller_unix_ns: _Optional[int] = ...) -> None: ...
 
 class GateReport(_message.Message):
     __slots__ = ("gate", "state", "detail", "advice")
@@ -856,18 +898,22 @@ class RequestAccessRequest(_message.Message):
     def __init__(self, access_request: _Optional[_Union[AccessRequest, _Mapping]] = ...) -> None: ...
 
 class AnswerAccessRequest(_message.Message):
-    __slots__ = ("source", "target", "name", "grant", "options")
+    __slots__ = ("source", "target", "name", "grant", "profile", "ttl_seconds", "options")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     GRANT_FIELD_NUMBER: _ClassVar[int]
+    PROFILE_FIELD_NUMBER: _ClassVar[int]
+    TTL_SECONDS_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
     source: str
     target: str
     name: str
     grant: bool
+    profile: Profile
+    ttl_seconds: int
     options: WriteOptions
-    def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ..., name: _Optional[str] = ..., grant: _Optional[bool] = ..., options: _Optional[_Union[WriteOptions, _Mapping]] = ...) -> None: ...
+    def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ..., name: _Optional[str] = ..., grant: _Optional[bool] = ..., profile: _Optional[_Union[Profile, str]] = ..., ttl_seconds: _Optional[int] = ..., options: _Optional[_Union[WriteOptions, _Mapping]] = ...) -> None: ...
 
 class ListAccessRequestsRequest(_message.Message):
     __slots__ = ("tenant",)

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from snavio.v1 import telemetry_pb2 as snavio_dot_v1_dot_telemetry__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15snavio/v1/relay.proto\x12\tsnavio.v1\x1a\x19snavio/v1/telemetry.proto\"\xe5\x01\n\x0bJournalPage\x12\x10\n\x08instance\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x11\n\tfirst_seq\x18\x03 \x01(\x04\x12(\n\x05\x62lock\x18\x04 \x03(\x0b\x32\x19.snavio.v1.TelemetryBlock\x12+\n\x05\x65nded\x18\x06 \x03(\x0b\x32\x1c.snavio.v1.JournalPage.Ended\x12\r\n\x05piece\x18\x07 \x01(\x0c\x12\x0c\n\x04more\x18\x08 \x01(\x08\x1a(\n\x05\x45nded\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x10\n\x08last_seq\x18\x02 \x01(\x04J\x04\x08\x05\x10\x06\"4\n\x0eJournalReceipt\x12\x13\n\x0b\x64urable_seq\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x32H\n\x05Relay\x12?\n\x06\x41ppend\x12\x16.snavio.v1.JournalPage\x1a\x19.snavio.v1.JournalReceipt(\x01\x30\x01\x42R\n\x0flocal.snavio.v1P\x01Z\x18snavio.local/go/snaviov1\xaa\x02\tSnavio.V1\xca\x02\tSnavio\\V1\xea\x02\nSnavio::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15snavio/v1/relay.proto\x12\tsnavio.v1\x1a\x19snavio/v1/telemetry.proto\"\xe5\x01\n\x0bJournalPage\x12\x10\n\x08instance\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x11\n\tfirst_seq\x18\x03 \x01(\x04\x12(\n\x05\x62lock\x18\x04 \x03(\x0b\x32\x19.snavio.v1.TelemetryBlock\x12+\n\x05\x65nded\x18\x06 \x03(\x0b\x32\x1c.snavio.v1.JournalPage.Ended\x12\r\n\x05piece\x18\x07 \x01(\x0c\x12\x0c\n\x04more\x18\x08 \x01(\x08\x1a(\n\x05\x45nded\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x10\n\x08last_seq\x18\x02 \x01(\x04J\x04\x08\x05\x10\x06\"4\n\x0eJournalReceipt\x12\x13\n\x0b\x64urable_seq\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\"H\n\x0eStreamPosition\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x0b\n\x03low\x18\x02 \x01(\x04\x12\x0c\n\x04high\x18\x03 \x01(\x04\x12\x0c\n\x04head\x18\x04 \x01(\t\"R\n\x11ReadStreamRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x02 \x01(\x04\x12\x0e\n\x06source\x18\x03 \x03(\t\x12\x0e\n\x06\x66\x61mily\x18\x04 \x03(\t\"[\n\x0eStreamEnvelope\x12\x0b\n\x03seq\x18\x01 \x01(\x04\x12\x0e\n\x06source\x18\x02 \x01(\t\x12\x0e\n\x06\x66\x61mily\x18\x03 \x01(\t\x12\x0c\n\x04\x62ody\x18\x04 \x01(\x0c\x12\x0e\n\x06\x64igest\x18\x05 \x01(\t\"w\n\nStreamPage\x12+\n\x08\x65nvelope\x18\x01 \x03(\x0b\x32\x19.snavio.v1.StreamEnvelope\x12\x0f\n\x07through\x18\x02 \x01(\x04\x12+\n\x08position\x18\x03 \x01(\x0b\x32\x19.snavio.v1.StreamPosition\"5\n\x13StreamWindowRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0e\n\x06signed\x18\x02 \x01(\x08\"V\n\x14StreamWindowResponse\x12+\n\x08position\x18\x01 \x01(\x0b\x32\x19.snavio.v1.StreamPosition\x12\x11\n\tstatement\x18\x02 \x01(\x0c\"$\n\x12TenantStateRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\"U\n\x13TenantStateResponse\x12+\n\x08position\x18\x01 \x01(\x0b\x32\x19.snavio.v1.StreamPosition\x12\x11\n\tstatement\x18\x02 \x01(\x0c\".\n\rReEmitRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x02 \x01(\x04\"2\n\x0eReEmitResponse\x12\x11\n\tenvelopes\x18\x01 \x01(\x04\x12\r\n\x05\x61\x66ter\x18\x02 \x01(\x04\x32\xeb\x02\n\x05Relay\x12?\n\x06\x41ppend\x12\x16.snavio.v1.JournalPage\x1a\x19.snavio.v1.JournalReceipt(\x01\x30\x01\x12\x43\n\nReadStream\x12\x1c.snavio.v1.ReadStreamRequest\x1a\x15.snavio.v1.StreamPage0\x01\x12O\n\x0cStreamWindow\x12\x1e.snavio.v1.StreamWindowRequest\x1a\x1f.snavio.v1.StreamWindowResponse\x12L\n\x0bTenantState\x12\x1d.snavio.v1.TenantStateRequest\x1a\x1e.snavio.v1.TenantStateResponse\x12=\n\x06ReEmit\x12\x18.snavio.v1.ReEmitRequest\x1a\x19.snavio.v1.ReEmitResponseBR\n\x0flocal.snavio.v1P\x01Z\x18snavio.local/go/snaviov1\xaa\x02\tSnavio.V1\xca\x02\tSnavio\\V1\xea\x02\nSnavio::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,6 +39,26 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_JOURNALPAGE_ENDED']._serialized_end=287
   _globals['_JOURNALRECEIPT']._serialized_start=295
   _globals['_JOURNALRECEIPT']._serialized_end=347
-  _globals['_RELAY']._serialized_start=349
-  _globals['_RELAY']._serialized_end=421
+  _globals['_STREAMPOSITION']._serialized_start=349
+  _globals['_STREAMPOSITION']._serialized_end=421
+  _globals['_READSTREAMREQUEST']._serialized_start=423
+  _globals['_READSTREAMREQUEST']._serialized_end=505
+  _globals['_STREAMENVELOPE']._serialized_start=507
+  _globals['_STREAMENVELOPE']._serialized_end=598
+  _globals['_STREAMPAGE']._serialized_start=600
+  _globals['_STREAMPAGE']._serialized_end=719
+  _globals['_STREAMWINDOWREQUEST']._serialized_start=721
+  _globals['_STREAMWINDOWREQUEST']._serialized_end=774
+  _globals['_STREAMWINDOWRESPONSE']._serialized_start=776
+  _globals['_STREAMWINDOWRESPONSE']._serialized_end=862
+  _globals['_TENANTSTATEREQUEST']._serialized_start=864
+  _globals['_TENANTSTATEREQUEST']._serialized_end=900
+  _globals['_TENANTSTATERESPONSE']._serialized_start=902
+  _globals['_TENANTSTATERESPONSE']._serialized_end=987
+  _globals['_REEMITREQUEST']._serialized_start=989
+  _globals['_REEMITREQUEST']._serialized_end=1035
+  _globals['_REEMITRESPONSE']._serialized_start=1037
+  _globals['_REEMITRESPONSE']._serialized_end=1087
+  _globals['_RELAY']._serialized_start=1090
+  _globals['_RELAY']._serialized_end=1453
 # @@protoc_insertion_point(module_scope)

@@ -428,6 +428,38 @@ class SignResponse(_message.Message):
     signature: _containers.RepeatedScalarFieldContainer[bytes]
     def __init__(self, key_id: _Optional[str] = ..., signature: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
+class ScopeMessages(_message.Message):
+    __slots__ = ("scope", "key_id", "message")
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    KEY_ID_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    scope: str
+    key_id: str
+    message: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, scope: _Optional[str] = ..., key_id: _Optional[str] = ..., message: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class SignManyRequest(_message.Message):
+    __slots__ = ("scope",)
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    scope: _containers.RepeatedCompositeFieldContainer[ScopeMessages]
+    def __init__(self, scope: _Optional[_Iterable[_Union[ScopeMessages, _Mapping]]] = ...) -> None: ...
+
+class ScopeSignatures(_message.Message):
+    __slots__ = ("key_id", "signature", "reason")
+    KEY_ID_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    key_id: str
+    signature: _containers.RepeatedScalarFieldContainer[bytes]
+    reason: str
+    def __init__(self, key_id: _Optional[str] = ..., signature: _Optional[_Iterable[bytes]] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class SignManyResponse(_message.Message):
+    __slots__ = ("scope",)
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    scope: _containers.RepeatedCompositeFieldContainer[ScopeSignatures]
+    def __init__(self, scope: _Optional[_Iterable[_Union[ScopeSignatures, _Mapping]]] = ...) -> None: ...
+
 class GetPublicKeysRequest(_message.Message):
     __slots__ = ("scope", "include_ended")
     SCOPE_FIELD_NUMBER: _ClassVar[int]
@@ -699,3 +731,29 @@ class CapabilityRevocationsResponse(_message.Message):
     root: _containers.RepeatedScalarFieldContainer[str]
     more: bool
     def __init__(self, version: _Optional[int] = ..., epoch: _Optional[int] = ..., capability: _Optional[_Iterable[_Union[RevokedCapability, _Mapping]]] = ..., holder: _Optional[_Iterable[_Union[RevokedHolder, _Mapping]]] = ..., line: _Optional[_Iterable[_Union[RootLine, _Mapping]]] = ..., root: _Optional[_Iterable[str]] = ..., more: _Optional[bool] = ...) -> None: ...
+
+class CheckCapabilityRequest(_message.Message):
+    __slots__ = ("capability", "holder", "operation", "topic")
+    CAPABILITY_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
+    OPERATION_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    capability: str
+    holder: str
+    operation: str
+    topic: str
+    def __init__(self, capability: _Optional[str] = ..., holder: _Optional[str] = ..., operation: _Optional[str] = ..., topic: _Optional[str] = ...) -> None: ...
+
+class CheckCapabilityResponse(_message.Message):
+    __slots__ = ("expires_unix_ns", "narrowed_to_sources", "source", "narrowed_to_families", "family")
+    EXPIRES_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    NARROWED_TO_SOURCES_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    NARROWED_TO_FAMILIES_FIELD_NUMBER: _ClassVar[int]
+    FAMILY_FIELD_NUMBER: _ClassVar[int]
+    expires_unix_ns: int
+    narrowed_to_sources: bool
+    source: _containers.RepeatedScalarFieldContainer[str]
+    narrowed_to_families: bool
+    family: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, expires_unix_ns: _Optional[int] = ..., narrowed_to_sources: _Optional[bool] = ..., source: _Optional[_Iterable[str]] = ..., narrowed_to_families: _Optional[bool] = ..., family: _Optional[_Iterable[str]] = ...) -> None: ...

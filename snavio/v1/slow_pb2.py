@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from snavio.v1 import batch_pb2 as snavio_dot_v1_dot_batch__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14snavio/v1/slow.proto\x12\tsnavio.v1\x1a\x15snavio/v1/batch.proto\"V\n\nEscalation\x12+\n\x06reason\x18\x01 \x01(\x0e\x32\x1b.snavio.v1.EscalationReason\x12\x1b\n\x03run\x18\x02 \x03(\x0b\x32\x0e.snavio.v1.Run\"\x86\x01\n\x10\x41rbitrationBatch\x12\x1f\n\x05hello\x18\x01 \x01(\x0b\x32\x10.snavio.v1.Hello\x12&\n\x06header\x18\x02 \x01(\x0b\x32\x16.snavio.v1.BatchHeader\x12)\n\nescalation\x18\x03 \x03(\x0b\x32\x15.snavio.v1.Escalation\":\n\tGrantWish\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07permits\x18\x03 \x01(\r\"E\n\rGrantsRequest\x12\x10\n\x08instance\x18\x01 \x01(\t\x12\"\n\x04wish\x18\x02 \x03(\x0b\x32\x14.snavio.v1.GrantWish\"\xa7\x01\n\x05Grant\x12$\n\x05state\x18\x01 \x01(\x0e\x32\x15.snavio.v1.GrantState\x12\x0f\n\x07permits\x18\x02 \x01(\r\x12\x0f\n\x07life_ms\x18\x03 \x01(\r\x12\x10\n\x08interval\x18\x04 \x01(\x04\x12\x1c\n\x14interval_end_unix_ns\x18\x05 \x01(\x03\x12\x16\n\x0eretry_after_ms\x18\x06 \x01(\r\x12\x0e\n\x06shadow\x18\x07 \x01(\x08\"1\n\x0eGrantsResponse\x12\x1f\n\x05grant\x18\x01 \x03(\x0b\x32\x10.snavio.v1.Grant\"O\n\x0cPermitReturn\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x10\n\x08interval\x18\x03 \x01(\x04\x12\x0f\n\x07permits\x18\x04 \x01(\r\"?\n\x14ReturnPermitsRequest\x12\'\n\x06permit\x18\x01 \x03(\x0b\x32\x17.snavio.v1.PermitReturn\"\x17\n\x15ReturnPermitsResponse\"\x94\x01\n\tBanReport\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x0e\n\x06target\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x14\n\x0csource_share\x18\x04 \x01(\x01\x12\x17\n\x0f\x63ompeting_share\x18\x05 \x01(\x01\x12\x17\n\x0f\x64ispatch_volume\x18\x06 \x01(\r\x12\x11\n\twindow_ms\x18\x07 \x01(\r\"H\n\x11ReportBansRequest\x12\x10\n\x08instance\x18\x01 \x01(\t\x12!\n\x03\x62\x61n\x18\x02 \x03(\x0b\x32\x14.snavio.v1.BanReport\"\'\n\x12ReportBansResponse\x12\x11\n\tescalated\x18\x01 \x01(\r*\xcc\x02\n\x10\x45scalationReason\x12!\n\x1d\x45SCALATION_REASON_UNSPECIFIED\x10\x00\x12 \n\x1c\x45SCALATION_REASON_CACHE_MISS\x10\x01\x12!\n\x1d\x45SCALATION_REASON_ACL_EXPIRED\x10\x02\x12#\n\x1f\x45SCALATION_REASON_ROUTE_EXPIRED\x10\x03\x12%\n!ESCALATION_REASON_DEDUPE_REQUIRED\x10\x04\x12$\n ESCALATION_REASON_TOKEN_REQUIRED\x10\x05\x12!\n\x1d\x45SCALATION_REASON_WARM_BANNED\x10\x06\x12\x1f\n\x1b\x45SCALATION_REASON_COLD_ONLY\x10\x07\x12\x1a\n\x16\x45SCALATION_REASON_SYNC\x10\x08*\xcc\x01\n\nGrantState\x12\x1b\n\x17GRANT_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12GRANT_STATE_ISSUED\x10\x01\x12\x19\n\x15GRANT_STATE_UNLIMITED\x10\x02\x12\x1f\n\x1bGRANT_STATE_DECIDED_BY_SLOW\x10\x03\x12\x19\n\x15GRANT_STATE_EXHAUSTED\x10\x04\x12\x18\n\x14GRANT_STATE_NO_LEASE\x10\x05\x12\x18\n\x14GRANT_STATE_NO_ROUTE\x10\x06\x32\xa7\x02\n\x04Slow\x12\x41\n\tArbitrate\x12\x1b.snavio.v1.ArbitrationBatch\x1a\x13.snavio.v1.Verdicts(\x01\x30\x01\x12=\n\x06Grants\x12\x18.snavio.v1.GrantsRequest\x1a\x19.snavio.v1.GrantsResponse\x12R\n\rReturnPermits\x12\x1f.snavio.v1.ReturnPermitsRequest\x1a .snavio.v1.ReturnPermitsResponse\x12I\n\nReportBans\x12\x1c.snavio.v1.ReportBansRequest\x1a\x1d.snavio.v1.ReportBansResponseBR\n\x0flocal.snavio.v1P\x01Z\x18snavio.local/go/snaviov1\xaa\x02\tSnavio.V1\xca\x02\tSnavio\\V1\xea\x02\nSnavio::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14snavio/v1/slow.proto\x12\tsnavio.v1\x1a\x15snavio/v1/batch.proto\"V\n\nEscalation\x12+\n\x06reason\x18\x01 \x01(\x0e\x32\x1b.snavio.v1.EscalationReason\x12\x1b\n\x03run\x18\x02 \x03(\x0b\x32\x0e.snavio.v1.Run\"\x86\x01\n\x10\x41rbitrationBatch\x12\x1f\n\x05hello\x18\x01 \x01(\x0b\x32\x10.snavio.v1.Hello\x12&\n\x06header\x18\x02 \x01(\x0b\x32\x16.snavio.v1.BatchHeader\x12)\n\nescalation\x18\x03 \x03(\x0b\x32\x15.snavio.v1.Escalation\"J\n\tGrantWish\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07permits\x18\x03 \x01(\r\x12\x0e\n\x06source\x18\x04 \x01(\t\"E\n\rGrantsRequest\x12\x10\n\x08instance\x18\x01 \x01(\t\x12\"\n\x04wish\x18\x02 \x03(\x0b\x32\x14.snavio.v1.GrantWish\"\xb7\x01\n\x05Grant\x12$\n\x05state\x18\x01 \x01(\x0e\x32\x15.snavio.v1.GrantState\x12\x0f\n\x07permits\x18\x02 \x01(\r\x12\x0f\n\x07life_ms\x18\x03 \x01(\r\x12\x10\n\x08interval\x18\x04 \x01(\x04\x12\x1c\n\x14interval_end_unix_ns\x18\x05 \x01(\x03\x12\x16\n\x0eretry_after_ms\x18\x06 \x01(\r\x12\x0e\n\x06shadow\x18\x07 \x01(\x08\x12\x0e\n\x06source\x18\x08 \x01(\t\"1\n\x0eGrantsResponse\x12\x1f\n\x05grant\x18\x01 \x03(\x0b\x32\x10.snavio.v1.Grant\"_\n\x0cPermitReturn\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x10\n\x08interval\x18\x03 \x01(\x04\x12\x0f\n\x07permits\x18\x04 \x01(\r\x12\x0e\n\x06source\x18\x05 \x01(\t\"?\n\x14ReturnPermitsRequest\x12\'\n\x06permit\x18\x01 \x03(\x0b\x32\x17.snavio.v1.PermitReturn\"\x17\n\x15ReturnPermitsResponse\"\x94\x01\n\tBanReport\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x0e\n\x06target\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x14\n\x0csource_share\x18\x04 \x01(\x01\x12\x17\n\x0f\x63ompeting_share\x18\x05 \x01(\x01\x12\x17\n\x0f\x64ispatch_volume\x18\x06 \x01(\r\x12\x11\n\twindow_ms\x18\x07 \x01(\r\"H\n\x11ReportBansRequest\x12\x10\n\x08instance\x18\x01 \x01(\t\x12!\n\x03\x62\x61n\x18\x02 \x03(\x0b\x32\x14.snavio.v1.BanReport\"\'\n\x12ReportBansResponse\x12\x11\n\tescalated\x18\x01 \x01(\r\"?\n\x0f\x46orecastRequest\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x0e\n\x06target\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\"o\n\rLimitForecast\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x0b\n\x03max\x18\x02 \x01(\x04\x12\x0c\n\x04left\x18\x03 \x01(\x04\x12\x0b\n\x03now\x18\x04 \x01(\x04\x12\x16\n\x0eretry_after_ms\x18\x05 \x01(\r\x12\x0e\n\x06shadow\x18\x06 \x01(\x08\"\x8c\x01\n\x10\x46orecastResponse\x12\x0e\n\x06routed\x18\x01 \x01(\x08\x12\'\n\x05limit\x18\x02 \x03(\x0b\x32\x18.snavio.v1.LimitForecast\x12\x15\n\rstore_answers\x18\x03 \x01(\x08\x12\x17\n\x0fqueue_connected\x18\x04 \x01(\x08\x12\x0f\n\x07waiting\x18\x05 \x01(\x04*\xcc\x02\n\x10\x45scalationReason\x12!\n\x1d\x45SCALATION_REASON_UNSPECIFIED\x10\x00\x12 \n\x1c\x45SCALATION_REASON_CACHE_MISS\x10\x01\x12!\n\x1d\x45SCALATION_REASON_ACL_EXPIRED\x10\x02\x12#\n\x1f\x45SCALATION_REASON_ROUTE_EXPIRED\x10\x03\x12%\n!ESCALATION_REASON_DEDUPE_REQUIRED\x10\x04\x12$\n ESCALATION_REASON_TOKEN_REQUIRED\x10\x05\x12!\n\x1d\x45SCALATION_REASON_WARM_BANNED\x10\x06\x12\x1f\n\x1b\x45SCALATION_REASON_COLD_ONLY\x10\x07\x12\x1a\n\x16\x45SCALATION_REASON_SYNC\x10\x08*\xcc\x01\n\nGrantState\x12\x1b\n\x17GRANT_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12GRANT_STATE_ISSUED\x10\x01\x12\x19\n\x15GRANT_STATE_UNLIMITED\x10\x02\x12\x1f\n\x1bGRANT_STATE_DECIDED_BY_SLOW\x10\x03\x12\x19\n\x15GRANT_STATE_EXHAUSTED\x10\x04\x12\x18\n\x14GRANT_STATE_NO_LEASE\x10\x05\x12\x18\n\x14GRANT_STATE_NO_ROUTE\x10\x06\x32\xec\x02\n\x04Slow\x12\x41\n\tArbitrate\x12\x1b.snavio.v1.ArbitrationBatch\x1a\x13.snavio.v1.Verdicts(\x01\x30\x01\x12=\n\x06Grants\x12\x18.snavio.v1.GrantsRequest\x1a\x19.snavio.v1.GrantsResponse\x12R\n\rReturnPermits\x12\x1f.snavio.v1.ReturnPermitsRequest\x1a .snavio.v1.ReturnPermitsResponse\x12I\n\nReportBans\x12\x1c.snavio.v1.ReportBansRequest\x1a\x1d.snavio.v1.ReportBansResponse\x12\x43\n\x08\x46orecast\x12\x1a.snavio.v1.ForecastRequest\x1a\x1b.snavio.v1.ForecastResponseBR\n\x0flocal.snavio.v1P\x01Z\x18snavio.local/go/snaviov1\xaa\x02\tSnavio.V1\xca\x02\tSnavio\\V1\xea\x02\nSnavio::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,34 +33,40 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'snavio.v1.slow_pb2', _globa
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\017local.snavio.v1P\001Z\030snavio.local/go/snaviov1\252\002\tSnavio.V1\312\002\tSnavio\\V1\352\002\nSnavio::V1'
-  _globals['_ESCALATIONREASON']._serialized_start=1073
-  _globals['_ESCALATIONREASON']._serialized_end=1405
-  _globals['_GRANTSTATE']._serialized_start=1408
-  _globals['_GRANTSTATE']._serialized_end=1612
+  _globals['_ESCALATIONREASON']._serialized_start=1442
+  _globals['_ESCALATIONREASON']._serialized_end=1774
+  _globals['_GRANTSTATE']._serialized_start=1777
+  _globals['_GRANTSTATE']._serialized_end=1981
   _globals['_ESCALATION']._serialized_start=58
   _globals['_ESCALATION']._serialized_end=144
   _globals['_ARBITRATIONBATCH']._serialized_start=147
   _globals['_ARBITRATIONBATCH']._serialized_end=281
   _globals['_GRANTWISH']._serialized_start=283
-  _globals['_GRANTWISH']._serialized_end=341
-  _globals['_GRANTSREQUEST']._serialized_start=343
-  _globals['_GRANTSREQUEST']._serialized_end=412
-  _globals['_GRANT']._serialized_start=415
-  _globals['_GRANT']._serialized_end=582
-  _globals['_GRANTSRESPONSE']._serialized_start=584
-  _globals['_GRANTSRESPONSE']._serialized_end=633
-  _globals['_PERMITRETURN']._serialized_start=635
-  _globals['_PERMITRETURN']._serialized_end=714
-  _globals['_RETURNPERMITSREQUEST']._serialized_start=716
-  _globals['_RETURNPERMITSREQUEST']._serialized_end=779
-  _globals['_RETURNPERMITSRESPONSE']._serialized_start=781
-  _globals['_RETURNPERMITSRESPONSE']._serialized_end=804
-  _globals['_BANREPORT']._serialized_start=807
-  _globals['_BANREPORT']._serialized_end=955
-  _globals['_REPORTBANSREQUEST']._serialized_start=957
-  _globals['_REPORTBANSREQUEST']._serialized_end=1029
-  _globals['_REPORTBANSRESPONSE']._serialized_start=1031
-  _globals['_REPORTBANSRESPONSE']._serialized_end=1070
-  _globals['_SLOW']._serialized_start=1615
-  _globals['_SLOW']._serialized_end=1910
+  _globals['_GRANTWISH']._serialized_end=357
+  _globals['_GRANTSREQUEST']._serialized_start=359
+  _globals['_GRANTSREQUEST']._serialized_end=428
+  _globals['_GRANT']._serialized_start=431
+  _globals['_GRANT']._serialized_end=614
+  _globals['_GRANTSRESPONSE']._serialized_start=616
+  _globals['_GRANTSRESPONSE']._serialized_end=665
+  _globals['_PERMITRETURN']._serialized_start=667
+  _globals['_PERMITRETURN']._serialized_end=762
+  _globals['_RETURNPERMITSREQUEST']._serialized_start=764
+  _globals['_RETURNPERMITSREQUEST']._serialized_end=827
+  _globals['_RETURNPERMITSRESPONSE']._serialized_start=829
+  _globals['_RETURNPERMITSRESPONSE']._serialized_end=852
+  _globals['_BANREPORT']._serialized_start=855
+  _globals['_BANREPORT']._serialized_end=1003
+  _globals['_REPORTBANSREQUEST']._serialized_start=1005
+  _globals['_REPORTBANSREQUEST']._serialized_end=1077
+  _globals['_REPORTBANSRESPONSE']._serialized_start=1079
+  _globals['_REPORTBANSRESPONSE']._serialized_end=1118
+  _globals['_FORECASTREQUEST']._serialized_start=1120
+  _globals['_FORECASTREQUEST']._serialized_end=1183
+  _globals['_LIMITFORECAST']._serialized_start=1185
+  _globals['_LIMITFORECAST']._serialized_end=1296
+  _globals['_FORECASTRESPONSE']._serialized_start=1299
+  _globals['_FORECASTRESPONSE']._serialized_end=1439
+  _globals['_SLOW']._serialized_start=1984
+  _globals['_SLOW']._serialized_end=2348
 # @@protoc_insertion_point(module_scope)

@@ -65,14 +65,16 @@ class ArbitrationBatch(_message.Message):
     def __init__(self, hello: _Optional[_Union[_batch_pb2.Hello, _Mapping]] = ..., header: _Optional[_Union[_batch_pb2.BatchHeader, _Mapping]] = ..., escalation: _Optional[_Iterable[_Union[Escalation, _Mapping]]] = ...) -> None: ...
 
 class GrantWish(_message.Message):
-    __slots__ = ("target", "name", "permits")
+    __slots__ = ("target", "name", "permits", "source")
     TARGET_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     PERMITS_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
     target: str
     name: str
     permits: int
-    def __init__(self, target: _Optional[str] = ..., name: _Optional[str] = ..., permits: _Optional[int] = ...) -> None: ...
+    source: str
+    def __init__(self, target: _Optional[str] = ..., name: _Optional[str] = ..., permits: _Optional[int] = ..., source: _Optional[str] = ...) -> None: ...
 
 class GrantsRequest(_message.Message):
     __slots__ = ("instance", "wish")
@@ -83,7 +85,7 @@ class GrantsRequest(_message.Message):
     def __init__(self, instance: _Optional[str] = ..., wish: _Optional[_Iterable[_Union[GrantWish, _Mapping]]] = ...) -> None: ...
 
 class Grant(_message.Message):
-    __slots__ = ("state", "permits", "life_ms", "interval", "interval_end_unix_ns", "retry_after_ms", "shadow")
+    __slots__ = ("state", "permits", "life_ms", "interval", "interval_end_unix_ns", "retry_after_ms", "shadow", "source")
     STATE_FIELD_NUMBER: _ClassVar[int]
     PERMITS_FIELD_NUMBER: _ClassVar[int]
     LIFE_MS_FIELD_NUMBER: _ClassVar[int]
@@ -91,6 +93,7 @@ class Grant(_message.Message):
     INTERVAL_END_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
     RETRY_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
     SHADOW_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
     state: GrantState
     permits: int
     life_ms: int
@@ -98,7 +101,8 @@ class Grant(_message.Message):
     interval_end_unix_ns: int
     retry_after_ms: int
     shadow: bool
-    def __init__(self, state: _Optional[_Union[GrantState, str]] = ..., permits: _Optional[int] = ..., life_ms: _Optional[int] = ..., interval: _Optional[int] = ..., interval_end_unix_ns: _Optional[int] = ..., retry_after_ms: _Optional[int] = ..., shadow: _Optional[bool] = ...) -> None: ...
+    source: str
+    def __init__(self, state: _Optional[_Union[GrantState, str]] = ..., permits: _Optional[int] = ..., life_ms: _Optional[int] = ..., interval: _Optional[int] = ..., interval_end_unix_ns: _Optional[int] = ..., retry_after_ms: _Optional[int] = ..., shadow: _Optional[bool] = ..., source: _Optional[str] = ...) -> None: ...
 
 class GrantsResponse(_message.Message):
     __slots__ = ("grant",)
@@ -107,16 +111,18 @@ class GrantsResponse(_message.Message):
     def __init__(self, grant: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ...) -> None: ...
 
 class PermitReturn(_message.Message):
-    __slots__ = ("target", "name", "interval", "permits")
+    __slots__ = ("target", "name", "interval", "permits", "source")
     TARGET_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     INTERVAL_FIELD_NUMBER: _ClassVar[int]
     PERMITS_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
     target: str
     name: str
     interval: int
     permits: int
-    def __init__(self, target: _Optional[str] = ..., name: _Optional[str] = ..., interval: _Optional[int] = ..., permits: _Optional[int] = ...) -> None: ...
+    source: str
+    def __init__(self, target: _Optional[str] = ..., name: _Optional[str] = ..., interval: _Optional[int] = ..., permits: _Optional[int] = ..., source: _Optional[str] = ...) -> None: ...
 
 class ReturnPermitsRequest(_message.Message):
     __slots__ = ("permit",)
@@ -159,3 +165,43 @@ class ReportBansResponse(_message.Message):
     ESCALATED_FIELD_NUMBER: _ClassVar[int]
     escalated: int
     def __init__(self, escalated: _Optional[int] = ...) -> None: ...
+
+class ForecastRequest(_message.Message):
+    __slots__ = ("source", "target", "name")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    target: str
+    name: str
+    def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+
+class LimitForecast(_message.Message):
+    __slots__ = ("source", "max", "left", "now", "retry_after_ms", "shadow")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    MAX_FIELD_NUMBER: _ClassVar[int]
+    LEFT_FIELD_NUMBER: _ClassVar[int]
+    NOW_FIELD_NUMBER: _ClassVar[int]
+    RETRY_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
+    SHADOW_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    max: int
+    left: int
+    now: int
+    retry_after_ms: int
+    shadow: bool
+    def __init__(self, source: _Optional[str] = ..., max: _Optional[int] = ..., left: _Optional[int] = ..., now: _Optional[int] = ..., retry_after_ms: _Optional[int] = ..., shadow: _Optional[bool] = ...) -> None: ...
+
+class ForecastResponse(_message.Message):
+    __slots__ = ("routed", "limit", "store_answers", "queue_connected", "waiting")
+    ROUTED_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    STORE_ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_CONNECTED_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    routed: bool
+    limit: _containers.RepeatedCompositeFieldContainer[LimitForecast]
+    store_answers: bool
+    queue_connected: bool
+    waiting: int
+    def __init__(self, routed: _Optional[bool] = ..., limit: _Optional[_Iterable[_Union[LimitForecast, _Mapping]]] = ..., store_answers: _Optional[bool] = ..., queue_connected: _Optional[bool] = ..., waiting: _Optional[int] = ...) -> None: ...

@@ -177,7 +177,9 @@ def _has(place: tuple[int, int], code: int) -> Condition:
 def _offered() -> Column:
     """Only what got past the ACL competes: refused traffic would let a source frame its rival."""
     verdict = _part(_VERDICT)
-    return (verdict == V.DELIVERED) | ((verdict >= V.VALID_FROM) & ~verdict.isin(V.ACL_DENY, V.ROUTE_MISSING))
+    # What an operator has stopped for everybody competes for nothing either.
+    stopped = (V.ACL_DENY, V.ROUTE_MISSING, V.FROZEN)
+    return (verdict == V.DELIVERED) | ((verdict >= V.VALID_FROM) & ~verdict.isin(*stopped))
 
 
 def _sent() -> Column:
@@ -186,6 +188,7 @@ def _sent() -> Column:
         V.DUPLICATE,
         V.ACL_DENY,
         V.ROUTE_MISSING,
+        V.FROZEN,
         V.HMAC_MISMATCH,
         V.TIMESTAMP_OUTSIDE_WINDOW,
         V.REPLAYED,

@@ -28,6 +28,8 @@ from snavio.domain.directory import (
     Limit,
     Overlay,
     Principal,
+    Profile,
+    ProfileLimit,
     Route,
     Service,
     SourceQuota,
@@ -51,9 +53,10 @@ ONE_OF_EACH: tuple[Value, ...] = (
     Route(
         "bot", "Ping", limit=Limit(10, 60, burst=5, shadow=True), fairness=Fairness(dominant_share=0.9)
     ).addressed_to("acme"),
-    AclEntry("acme/billing", "bot", "Ping"),
+    AclEntry("acme/billing", "bot", "Ping", Profile.CRITICAL, 60, 1 << 61),
     AccessRequest("acme/billing", "bot", "Pong", "please"),
-    SourceQuota("acme/billing", "bot", "Ping", 5, 60),
+    SourceQuota("acme/billing", "bot", "Ping", 5, 60, always=True, burst=2, shadow=True),
+    ProfileLimit("bot", Profile.MODERATE, Limit(7, 60, leases=3)),
     AlertChannel("acme", "oncall", ChannelKind.EMAIL, "ops@acme.example"),
     Ban(BanList.WARM_BAN, "acme/billing", "bot", "Ping", until_unix_ns=1 << 60),
     Suspension("acme/billing", "flood", evidence="9000/s"),

@@ -83,7 +83,47 @@ async def test_room_comes_back_with_what_was_archived(outbox: Outbox) -> None:
     (page,) = await outbox.store([new(1, 1, b"x" * 900)], [LIFE])
     export = await outbox.plan(1, "f", [page])
     await outbox.finish(export.number, newest_unix_ns=0, pages=[], lives=[])
+    await outbox.forget(page)
     await outbox.store([new(2, 2, b"x" * 900)], [LIFE])
+
+
+@pytest.mark.parametrize("cut_first", [True, False])
+async def test_a_page_is_forgotten_when_it_is_archived_and_cut(
+    outbox: Outbox, tmp_path: Path, cut_first: bool
+) -> None:
+    first, second = await outbox.store([new(1, 4), new(5, 10, b"more")], [LIFE])
+    export = await outbox.plan(1, "f", [first, second])
+    if cut_first:
+        await outbox.forget(first)
+        assert len(await outbox.pages()) == 2
+    await outbox.finish(export.number, newest_unix_ns=0, pages=[], lives=[])
+    reopened = await again(outbox, tmp_path)
+    assert await reopened.pages() == [], "nobody archives them again"
+    left = await reopened.uncut(0, max_bytes=1 << 20)
+    if cut_first:
+        assert [(page.page_id, page.body) for page in left] == [(second, b"more")]
+    else:
+        assert [(page.page_id, page.events) for page in left] == [(first, 4), (second, 6)]
+    await reopened.forget(second)
+    assert await reopened.uncut(0, max_bytes=1 << 20) == []
+    assert await reopened.last_page() == second
+    await reopened.store([new(11, 11, b"x" * 990)], [LIFE])
+    await reopened.close()
+
+
+async def test_the_cutter_gets_pages_in_order_within_its_bytes_and_knows_a_damaged_one(
+    outbox: Outbox, tmp_path: Path
+) -> None:
+    ids = await outbox.store([new(1, 1), new(2, 2, b"soft"), new(3, 3)], [LIFE])
+    assert [page.page_id for page in await outbox.uncut(0, max_bytes=8)] == ids[:2]
+    assert [page.page_id for page in await outbox.uncut(ids[0], max_bytes=1)] == [ids[1]]
+    await outbox.close()
+    with connect(tmp_path / "outbox.db") as connection:
+        connection.execute("UPDATE page SET body = ? WHERE id = ?", (b"rott", ids[1]))
+    connection.close()
+    reopened = await open_outbox(tmp_path / "outbox.db", max_bytes=1000)
+    assert [page.body for page in await reopened.uncut(0, max_bytes=1000)] == [b"body", None, b"body"]
+    await reopened.close()
 
 
 async def test_a_damaged_page_is_found_out(outbox: Outbox, tmp_path: Path) -> None:
@@ -143,6 +183,7 @@ async def test_an_outbox_of_the_version_before_opens_with_its_lives(tmp_path: Pa
     await opened.close()
     before = connect(tmp_path / "outbox.db")
     before.execute("ALTER TABLE life DROP COLUMN heard_unix_ns")
+    before.execute("DROP TABLE archived")
     before.execute("PRAGMA user_version = 1")
     before.close()
     again_opened = await open_outbox(tmp_path / "outbox.db", max_bytes=1000)

@@ -393,7 +393,7 @@ async def test_a_frozen_command_fails_its_check_and_tells_the_owner_why(scene: S
     assert (await scene.control.ask(ADMIN, "Check", question, wire.CheckResponse)).passes
     await scene.control.write(ADMIN, "SetBan", wire.SetBanRequest(ban=ban))
     told = await scene.control.ask(ADMIN, "Check", question, wire.CheckResponse)
-    assert (told.passes, told.failing_gate, told.verdict) == (False, "lists", "acl-deny")
+    assert (told.passes, told.failing_gate, told.verdict) == (False, "lists", "frozen")
     assert "frozen: drill" in told.gate[-1].detail
     assert (await resolve(scene.control, PING)).resolution[0].frozen
     await scene.control.write(ADMIN, "SetBan", wire.SetBanRequest(ban=ban, lifted=True))

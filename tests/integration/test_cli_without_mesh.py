@@ -28,14 +28,24 @@ ASKING = (
     "caps revoke 01ab|caps rotate acme/bot|caps ls acme/bot|bans ls|bans explain acme/billing|bans lift acme/billing|"
     "queue ls|queue stats acme/bot|queue peek acme/bot|queue find acme/bot|queue top|queue cancel acme/bot 1|"
     "queue resume acme/bot 1|queue requeue acme/bot 1|queue purge acme/bot 1|queue dlq ls acme/bot|"
-    "queue dlq reprocess acme/bot 1|queue dlq delete acme/bot 1|snapshot verify|meter revocation|status"
+    "queue dlq reprocess acme/bot 1|queue dlq delete acme/bot 1|snapshot verify|meter revocation|status|"
+    "tenant invite acme --contact ops@acme.example"
 ).split("|")
 # Commands that call no running mesh: files, own processes, or commands with their own test.
 LOCAL = {
     *("up", "down", "demo", "serve", "bench", "doctor", "version", "config show", "config validate"),
     *("config default", "caps attenuate", "caps show", "certs renew", "archive ls", "archive verify"),
     *("archive query", "snapshot show", "spark demo", "spark audit", "send", "recv", "backup", "restore"),
-    *("store check", "store rescue", "spark watch", "spark report", "spark shadow", "spark backfill"),
+    *("context ls", "context show", "context use", "context add", "context rm", "join", "init", "whoami"),
+    *(
+        "certs assume",
+        "store check",
+        "store rescue",
+        "spark watch",
+        "spark report",
+        "spark shadow",
+        "spark backfill",
+    ),
 }
 FOREIGN = ("grpc", "UNKNOWN", "ipv4:", "failed to connect", "Traceback", "Something unexpected")
 

@@ -127,6 +127,16 @@ async def test_a_duplicate_on_a_strict_route_is_told(mesh: DemoMesh) -> None:
         assert (told["dedupe_mode"], told["command.name"], told["source"]) == ("strict", STRICT, SOURCE)
 
 
+async def test_an_id_that_is_used_for_another_command_is_told_as_a_conflict(mesh: DemoMesh) -> None:
+    command_id = str(uuid.uuid4())
+    async with mesh.producer() as producer:
+        assert (await producer.send(TARGET, STRICT, b"x", command_id=command_id)).verdict is Verdict.DELIVERED
+        assert (await producer.send(TARGET, STRICT, b"y", command_id=command_id)).verdict is Verdict.CONFLICT
+    (row,) = await found(mesh, f"{in_archive(command_id)} AND event = '{schema.CONFLICT}'")
+    told = fields(row)
+    assert (told["dedupe_mode"], told["reason"], told["source"]) == ("strict", "conflict", SOURCE)
+
+
 @pytest.mark.parametrize(
     ("name", "reason"), [(SYNC, "sync"), (COLD, "cold_only"), (STRICT, "dedupe_required")]
 )

@@ -260,7 +260,7 @@ async def test_open_token_takes_no_name_whose_certificate_has_ended_either(tmp_p
         assert (await ask(control, token=await token_for(control, principal="ci"))).spiffe_id == CI
 
 
-async def test_token_for_a_tenant_that_does_not_exist_is_not_made(tmp_path: Path) -> None:
+async def test_token_for_a_tenant_or_a_principal_that_does_not_exist_is_not_made(tmp_path: Path) -> None:
     async with control_plane(tmp_path, registry=True) as control:
 
         async def token(tenant: str, caller: str = ADMIN, **more: Any) -> Any:
@@ -283,6 +283,13 @@ async def test_token_for_a_tenant_that_does_not_exist_is_not_made(tmp_path: Path
             "CreateTenant",
             reg.CreateTenantRequest(tenant=reg.Tenant(tenant="acme")),
             reg.CreateTenantResponse,
+        )
+        with pytest.raises(NotFound) as nobody:
+            await token("acme", principal="ci")
+        assert nobody.value.reason == "no-principal"
+        principal = reg.Entry(principal=reg.Principal(tenant="acme", principal="ci"))
+        await control.ask(
+            ADMIN, "Apply", reg.ApplyRequest(write=[reg.Write(entry=principal)]), reg.ApplyResponse
         )
         made = await token("acme", principal="ci", ttl_seconds=60)
         assert made.expires_unix_ns == control.clock.unix_ns() + 60 * 10**9

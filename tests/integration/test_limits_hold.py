@@ -10,8 +10,8 @@ import asyncio
 import os
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -29,85 +29,14 @@ from snavio.ports.coordination import PermitAsk
 from snavio.rpc.channel import MeshChannel
 from snavio.v1 import registry_pb2 as reg
 from tests.support.frames import RunOf, batch, command
+from tests.support.limited_world import STEP_MS, Drifting, Wire, World
 
 FULL = os.environ.get("SNAVIO_FULL") == "1"
 SEEDS = range(12 if FULL else 3)
 INTERVALS = 12 if FULL else 3
-STEP_MS = 5
 INSTANCES = 7
 SOURCE, TARGET, NAME = "acme/billing", "bot", "say"
 COMMAND = command(target=TARGET, name=NAME)
-
-
-@dataclass
-class Drifting:
-    """An instance's own clock, with its own origin and a small drift."""
-
-    world: ManualClock
-    began_ns: int
-    rate: float
-
-    def unix_ns(self) -> int:
-        return self.world.unix_ns()
-
-    def mono_ns(self) -> int:
-        return self.began_ns + int(self.world.mono_ns() * self.rate)
-
-
-@dataclass
-class World:
-    """Simulated time, and the tasks that wait for it."""
-
-    clock: ManualClock
-    busy: int = 0
-    waiting: list[tuple[int, asyncio.Future[None]]] = field(default_factory=list)
-
-    async def pass_ms(self, ms: int) -> None:
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.waiting.append((self.clock.mono_ns() + ms * 1_000_000, done))
-        await done
-
-    async def at_once(self, call: Awaitable[Any]) -> Any:
-        """Nothing else happens meanwhile, however long it takes."""
-        self.busy += 1
-        try:
-            return await call
-        finally:
-            self.busy -= 1
-
-    async def step(self) -> None:
-        self.clock.advance(ns=STEP_MS * 1_000_000)
-        now = self.clock.mono_ns()
-        due = [done for at, done in self.waiting if at <= now]
-        self.waiting = [(at, done) for at, done in self.waiting if at > now]
-        for done in due:
-            done.set_result(None)
-        for _ in range(3):
-            await asyncio.sleep(0)
-        while self.busy:
-            await asyncio.sleep(0.0002)
-
-
-@dataclass
-class Wire:
-    """The connection from one Fast to Slow: slow, and sometimes it breaks after the debit."""
-
-    world: World
-    slow: Grants
-    randomness: random.Random
-    loses: float
-
-    async def call(self, method: str, request: Any, _type: type[Any], *, timeout_s: float) -> Any:
-        del timeout_s
-        serve: Callable[[Any, Any], Awaitable[Any]] = (
-            self.slow.issue if method.endswith("/Grants") else self.slow.take_back
-        )
-        await self.world.pass_ms(self.randomness.randint(0, 40))
-        answer = await self.world.at_once(serve(request, None))
-        await self.world.pass_ms(self.randomness.randint(0, 40))
-        if self.randomness.random() < self.loses:
-            raise Unavailable("the answer was lost")
-        return answer
 
 
 @dataclass

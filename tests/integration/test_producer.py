@@ -21,6 +21,7 @@ from snavio.rpc.credentials import CertificateFiles
 from snavio.sdk.pending_sends import BulkSend, submission_field
 from snavio.sdk.producer import Producer
 from snavio.sdk.settings import Endpoints
+from snavio.sdk.signing import MAX_PAYLOAD_BYTES
 from snavio.v1.batch_pb2 import VERDICT_ACL_DENY, VERDICT_OVERSIZED, Limits, Refusal, Verdicts
 from snavio.v1.command_pb2 import Command
 from snavio.v1.shield_pb2 import Submission
@@ -64,6 +65,13 @@ async def test_a_command_is_signed_so_that_shield_admits_it(scripted: Stage) -> 
     (command,) = commands_of(scripted)
     assert (command.id, command.payload) == (outcome.command_id, b"hello")
     assert (command.audience, command.content_type) == ("shield-1", "text/plain")
+
+
+async def test_a_payload_over_the_bound_is_told_with_the_bound(scripted: Stage) -> None:
+    async with producer_of(scripted) as producer:
+        assert (await producer.send(TARGET, NAME, bytes(MAX_PAYLOAD_BYTES))).delivered
+        with pytest.raises(BadRequest, match="at most 262,144 bytes"):
+            await producer.send(TARGET, NAME, bytes(MAX_PAYLOAD_BYTES + 1))
 
 
 async def test_sends_of_the_same_moment_share_batches(scripted: Stage) -> None:

@@ -350,8 +350,7 @@ async def test_registration_without_signer_writes_nothing_and_works_again_later(
     with pytest.raises(Unavailable):
         await service(control, "acme", "billing")
     assert (await changes(control)).version == 1
-    # Signer comes back at the address that Registry knows.
-    control.signer_settings = control.signer_settings.model_copy(update={"listen": control.mesh.signer})
+    # At the address that Registry knows.
     await control.start_signer()
     async with asyncio.timeout(10):
         while True:
@@ -403,7 +402,7 @@ async def test_resolve_tells_slow_the_limit_the_quota_and_the_ban_as_long_as_the
     control: Control,
 ) -> None:
     await acme(control)
-    triple = {"source": "acme/billing", "target": "bot", "name": "Ping"}
+    triple: dict[str, Any] = {"source": "acme/billing", "target": "bot", "name": "Ping"}
     key = wire.ResolveKey(**triple)
     await route(control, limit=wire.Limit(max=7, interval_seconds=60))
     quota = wire.SourceQuota(**triple, max=3, interval_seconds=60)

@@ -280,6 +280,8 @@ async def test_a_full_outbox_makes_its_writers_wait_until_there_is_room(tmp_path
                 await asyncio.sleep(0.01)
         assert not waiting.done()
         await relay.exporter.export_once()
+        # The other reader of the outbox.
+        await relay.outbox.forget(await relay.outbox.last_page())
         async with asyncio.timeout(20):
             assert await waiting == 40
 

@@ -455,3 +455,55 @@ async def test_a_principal_sees_the_keys_of_its_tenant_and_of_no_other(control: 
     ):
         with pytest.raises(NotAllowed):
             await control.sign("ci", method, request, wire.KeysetStatus)
+
+
+async def many(control: Control, *scopes: wire.ScopeMessages) -> list[wire.ScopeSignatures]:
+    answer = await control.sign(
+        "relay", "SignMany", wire.SignManyRequest(scope=scopes), wire.SignManyResponse
+    )
+    return list(answer.scope)
+
+
+async def test_one_call_signs_for_many_tenants_and_one_without_a_key_holds_up_no_other(
+    control: Control,
+) -> None:
+    keys = {}
+    for tenant in ("acme", "globex"):
+        request = wire.ProvisionScopeRequest(scope=f"tenant:{tenant}")
+        (keys[tenant],) = (await control.sign("relay", "ProvisionScope", request, wire.PublicKeys)).key
+    acme, nobody, malformed, stale, asked = await many(
+        control,
+        wire.ScopeMessages(scope="tenant:acme", key_id=keys["acme"].key_id, message=[b"one", b"two"]),
+        wire.ScopeMessages(scope="tenant:nobody", message=[b"x"]),
+        wire.ScopeMessages(scope="mailbox", message=[b"x"]),
+        wire.ScopeMessages(scope="tenant:globex", key_id="ed25519-other", message=[b"x"]),
+        wire.ScopeMessages(scope="tenant:globex"),
+    )
+    assert [one.reason for one in (acme, nobody, malformed, stale, asked)] == [
+        "",
+        "not-provisioned",
+        "bad-field",
+        "unknown-key",
+        "",
+    ]
+    for message, signature in zip((b"one", b"two"), acme.signature, strict=True):
+        assert ed25519_verify(keys["acme"].public_key, message, signature)
+        assert not ed25519_verify(keys["globex"].public_key, message, signature)
+    assert not nobody.signature and not stale.signature
+    # Without messages it says which key signs.
+    assert (asked.key_id, list(asked.signature)) == (keys["globex"].key_id, [])
+
+
+async def test_a_call_for_many_has_the_bounds_of_one(control: Control) -> None:
+    with pytest.raises(BadRequest):
+        await many(control, *[wire.ScopeMessages(scope="tenant:acme")] * 1025)
+    with pytest.raises(BadRequest):
+        await many(control, wire.ScopeMessages(scope="tenant:acme", message=[b"x"] * 4097))
+    (refused,) = await many(
+        control,
+        wire.ScopeMessages(scope="platform", message=[b'{"kind":"hmac","type":"snavio.snapshot"}']),
+    )
+    assert (refused.reason, list(refused.signature)) == ("not-your-snapshot", [])
+    for caller in ("registry", ADMIN):
+        with pytest.raises(NotAllowed):
+            await control.sign(caller, "SignMany", wire.SignManyRequest(), wire.SignManyResponse)

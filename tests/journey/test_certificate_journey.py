@@ -11,6 +11,7 @@ import pytest
 
 from snavio.admin.certificates import CertificateClient
 from snavio.admin.directory import DirectoryClient
+from snavio.domain.directory import Principal
 from snavio.errors import SnavioError, Unauthenticated
 from snavio.rpc.channel import MeshChannel
 from snavio.rpc.credentials import CertificateFiles
@@ -218,7 +219,7 @@ async def test_token_for_an_unknown_tenant_is_refused_in_one_sentence(mesh: Demo
     unknown, known = await asyncio.gather(snavio(mesh, *words, "nosuch"), snavio(mesh, *words, TENANT))
     assert (unknown.returncode, unknown.stdout) == (1, "")
     assert unknown.stderr == (
-        "snavio: There is no tenant nosuch; registering one answers with its first token.\n"
+        "snavio: There is no tenant nosuch: `snavio tenant invite nosuch --contact ADDRESS` makes and invites one.\n"
     )
     assert known.returncode == 0
     assert known.stdout.startswith("snv1.")
@@ -228,6 +229,7 @@ async def test_killed_signer_gives_no_second_certificate_for_one_token(
     mesh: DemoMesh, tmp_path: Path
 ) -> None:
     async with directory(mesh) as operator:
+        await operator.apply([Principal(TENANT, "racer")])
         token = (await operator.new_token(TENANT, principal="racer")).token
 
     def newcomers(life: str) -> list[asyncio.Task[EnrolmentResult]]:

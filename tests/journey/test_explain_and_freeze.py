@@ -153,8 +153,8 @@ def switch(mesh: DemoMesh) -> KillSwitch:
 @pytest.mark.parametrize(
     ("subject", "verdict", "bound_s", "instances"),
     [
-        (FrozenSubject(target=TARGET), Verdict.ACL_DENY, 120.0, {"fast-0", "slow-0"}),
-        (FrozenSubject(target=TARGET, name=NAME), Verdict.ACL_DENY, 120.0, {"fast-0", "slow-0"}),
+        (FrozenSubject(target=TARGET), Verdict.FROZEN, 120.0, {"fast-0", "slow-0"}),
+        (FrozenSubject(target=TARGET, name=NAME), Verdict.FROZEN, 120.0, {"fast-0", "slow-0"}),
         (FrozenSubject(source=SOURCE), Verdict.SUSPENDED, None, {"shield-0", "slow-0"}),
     ],
     ids=["target", "command", "source"],
@@ -217,7 +217,7 @@ async def test_the_command_line_freezes_and_shows_who_obeys(mesh: DemoMesh, tmp_
     assert document["bound_s"] == 120.0
     async with mesh.producer() as producer:
         outcome = await producer.send(TARGET, NAME, b"{}")
-    assert outcome.verdict is Verdict.ACL_DENY
+    assert outcome.verdict is Verdict.FROZEN
     assert "Frozen" in outcome.detail
     ran = await asyncio.to_thread(snavio, "unfreeze", TARGET, NAME, *at, folder=tmp_path)
     assert ran.returncode == 0, ran.stderr

@@ -63,7 +63,7 @@ async def words(kill: KillSwitch, order: FreezeOrder, within_s: float = 20) -> d
 @pytest.mark.parametrize(
     ("subject", "verdict", "instances"),
     [
-        (FrozenSubject(target=TARGET, name=CRITICAL), Verdict.ACL_DENY, EVERYBODY),
+        (FrozenSubject(target=TARGET, name=CRITICAL), Verdict.FROZEN, EVERYBODY),
         (FrozenSubject(source=SOURCE), Verdict.SUSPENDED, {"shield-0", "shield-1", "slow-0", "slow-1"}),
     ],
     ids=["command", "source"],

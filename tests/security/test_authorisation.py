@@ -11,6 +11,7 @@ from google.protobuf.descriptor import FileDescriptor
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
+from services.gateway.openapi import OPERATIONS
 from snavio.domain.identity import MESH_SERVICES, Identity, IdentityKind
 from snavio.errors import NotAllowed
 from snavio.rpc.authorisation import TABLE, authorise, mesh
@@ -66,6 +67,9 @@ METHODS = {
 # Reflection has the same messages under a later name, for which grpcio-reflection has no file.
 METHODS |= {name.replace("v1alpha", "v1"): method for name, method in METHODS.items() if "v1alpha" in name}
 
+# Over HTTPS, where the gateway looks up the same table.
+OVER_HTTP = {operation.name for operation in OPERATIONS}
+
 CALLERS = {
     **{f"mesh/{name}": Identity(TD, IdentityKind.MESH, name) for name in MESH_SERVICES},
     "operator": Identity(TD, IdentityKind.OPERATOR, "ada"),
@@ -91,6 +95,7 @@ EXPECTED = """
     snavio.v1.Slow                Grants                mesh/fast
     snavio.v1.Slow                ReturnPermits         mesh/fast
     snavio.v1.Slow                ReportBans            mesh/fast
+    snavio.v1.Slow                Forecast              mesh/registry
     snavio.v1.Mailbox             SendStream            mesh/fast mesh/slow
     snavio.v1.Mailbox             Send                  service mesh
     snavio.v1.Mailbox             Receive               service
@@ -111,11 +116,13 @@ EXPECTED = """
     snavio.v1.Signer              KeysetChanges         mesh/shield
     snavio.v1.Signer              TenantConfig          service
     snavio.v1.Signer              SetMinimumKey         operator
-    snavio.v1.Signer              DescribeKeysets       operator principal mesh/registry
+    snavio.v1.Signer              DescribeKeysets       operator principal mesh/registry mesh/gateway
+    snavio.v1.Signer              CheckCapability       mesh/gateway
     snavio.v1.Signer              ReportKeyUsage        mesh/shield
     snavio.v1.Signer              ProvisionScope        mesh/registry mesh/relay operator
     snavio.v1.Signer              RotateScope           operator
     snavio.v1.Signer              Sign                  mesh/relay mesh/registry
+    snavio.v1.Signer              SignMany              mesh/relay
     snavio.v1.Signer              GetPublicKeys         anybody
     snavio.v1.Signer              Events                operator
     snavio.v1.Signer              CreateEnrolment       mesh/registry
@@ -164,6 +171,13 @@ EXPECTED = """
     snavio.v1.Registry            DeleteEntry           operator principal
     snavio.v1.Registry            ReadLog               operator principal
     snavio.v1.Relay               Append                mesh
+    snavio.v1.Relay               ReadStream            mesh/gateway
+    snavio.v1.Relay               StreamWindow          mesh/gateway
+    snavio.v1.Relay               TenantState           mesh/gateway
+    GET                           /v1/tenants/{tenant}/events  principal service operator
+    GET                           /v1/tenants/{tenant}/state   principal operator
+    GET                           /v1/tenants/{tenant}/config  principal operator
+    snavio.v1.Relay               ReEmit                operator
     snavio.v1.Introspection       Status                operator mesh
     snavio.v1.Explain             Explain               operator principal service
     grpc.health.v1.Health         Check                 anybody
@@ -178,7 +192,8 @@ def expected_callers() -> dict[str, frozenset[str]]:
     rights = {}
     for line in EXPECTED.strip().splitlines():
         service, method, *callers = line.split()
-        rights[f"/{service}/{method}"] = frozenset(callers)
+        name = f"{service} {method}" if method.startswith("/") else f"/{service}/{method}"
+        rights[name] = frozenset(callers)
     return rights
 
 
@@ -191,11 +206,11 @@ def expected(method: str, caller: str) -> bool:
 
 
 def test_every_method_has_a_row_and_every_row_a_method() -> None:
-    assert set(TABLE) == set(METHODS)
+    assert set(TABLE) == {*METHODS, *OVER_HTTP}
 
 
 def test_this_test_knows_every_method() -> None:
-    assert set(RIGHTS) == set(METHODS)
+    assert set(RIGHTS) == {*METHODS, *OVER_HTTP}
 
 
 def test_every_proto_file_is_walked() -> None:
@@ -205,14 +220,16 @@ def test_every_proto_file_is_walked() -> None:
 
 
 def test_every_row_admits_somebody() -> None:
-    for method in METHODS:
+    for method in (*METHODS, *OVER_HTTP):
         assert any(authorise(method, identity) for identity in CALLERS.values()), method
 
 
 @pytest.mark.parametrize("caller", sorted(CALLERS))
 def test_caller_may_call_what_is_written_here_and_nothing_else(caller: str) -> None:
     differences = [
-        method for method in METHODS if authorise(method, CALLERS[caller]) is not expected(method, caller)
+        method
+        for method in (*METHODS, *OVER_HTTP)
+        if authorise(method, CALLERS[caller]) is not expected(method, caller)
     ]
     assert differences == []
 

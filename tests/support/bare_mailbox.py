@@ -128,6 +128,7 @@ class BareMailbox:
             store=self.disk,
             age=self.age,
         )
+        self.events = EventJournal(epoch=1)
         self.retention = Retention(
             delivery=self.delivery,
             oversight=self.oversight,
@@ -137,7 +138,7 @@ class BareMailbox:
             commits=self.commits,
             store=self.disk,
             age=self.age,
-            events=EventJournal(epoch=1),
+            events=self.events,
             clock=self.clock,
             empty_topics=EmptyTopics(
                 delivery=self.delivery, listing=self.listing, store=self.disk, awaited=self.waiters.waiting

@@ -55,6 +55,14 @@ class RouteTwin:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnTwin:
+    """A right's own profile, 0 for its route's, and its end on the authority's clock, 0 for none."""
+
+    profile: int = 0
+    ends: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class CommandTwin:
     """A command's bytes with what they say: (target, name), or None for bytes that are no command."""
 
@@ -117,8 +125,8 @@ class DispatchTwin:
     everything_cold: bool = False
     bans: dict[tuple[int, str, str, str], int] = field(default_factory=dict)
     """(list, source, target, name) -> until; target and name are empty for all."""
-    permits: dict[tuple[str, str], list[tuple[int, int]]] = field(default_factory=dict)
-    """One (end, number) for each grant."""
+    permits: dict[tuple[str, ...], list[tuple[int, int]]] = field(default_factory=dict)
+    """One (end, number) for each grant, by route or by source and route."""
     windows: dict[tuple[str, str], WindowTwin] = field(default_factory=dict)
     local_bans: dict[Key, int] = field(default_factory=dict)
     asked: dict[str, dict[tuple[str, str], tuple[int, bool]]] = field(default_factory=dict)
@@ -126,6 +134,12 @@ class DispatchTwin:
     delivered: dict[tuple[str, str], tuple[tuple[str, str], int]] = field(default_factory=dict)
     """(source, identity) -> (route, until)."""
     unknown_per_source: int = 1024
+    own: dict[Key, OwnTwin] = field(default_factory=dict)
+    """Profiles and ends of single rights."""
+    source_limits: dict[Key, str] = field(default_factory=dict)
+    """`holds` or `watches`: the source's own limit on a route."""
+    authority_ns: int | None = None
+    """The authority's clock less ours: never moved back."""
 
     def judge(self, key: Key, commands: Sequence[CommandTwin], now: int) -> list[Outlook]:
         """Decides about the commands of one lane, in order."""
@@ -136,17 +150,19 @@ class DispatchTwin:
         route = self.routes.get((target, name))
         if route is None:
             return [self._judge_unknown(key, now)] * count
-        if route.profile == SYNC_PROFILE:
+        stands = key in self.acls and not self._ended(key, now)
+        profile = (self.own[key].profile if stands and key in self.own else 0) or route.profile
+        if profile == SYNC_PROFILE:
             return [Outlook(escalated=SYNC)] * count
         if self.read_mono_ns is None:
             return [Outlook(escalated=ROUTE_EXPIRED)] * count
         age = max(now - self.read_mono_ns, 0)
         if age >= self.route_stale_s * SECOND_NS:
             return [Outlook(escalated=ROUTE_EXPIRED)] * count
-        fresh_s, stale_s = ACL_PHASES[route.profile]
+        fresh_s, stale_s = ACL_PHASES[profile]
         if age >= stale_s * SECOND_NS:
             return [Outlook(escalated=ACL_EXPIRED)] * count
-        if key not in self.acls:
+        if not stands:
             return [Outlook(escalated=CACHE_MISS)] * count
         stale = age >= min(fresh_s, self.route_fresh_s) * SECOND_NS
 
@@ -164,9 +180,13 @@ class DispatchTwin:
                 else Outlook(escalated=DEDUPE_REQUIRED, stale=stale)
                 for command in commands
             ]
-        going = count if route.limit == "none" else self._take((target, name), count, now)
-        if route.limit == "watches":
-            going = count
+        limits: list[tuple[tuple[str, ...], str]] = [(key, self.source_limits.get(key, "none"))]
+        limits.append(((target, name), route.limit))
+        # As many as every limit that holds has permits for; each of them costs one of each.
+        going = min([count, *(self._left(limit, now) for limit, how in limits if how == "holds")])
+        for limit, how in limits:
+            if how != "none":
+                self._take(limit, going, now)
         sent = Outlook(sent_to=(route.queue, route.topic), stale=stale)
         return [sent] * going + [Outlook(escalated=TOKEN_REQUIRED, stale=stale)] * (count - going)
 
@@ -191,7 +211,19 @@ class DispatchTwin:
         route, until = self.delivered.get((source, command.identity), (None, now))
         return route == command.key and now < until
 
-    def _take(self, route: tuple[str, str], count: int, now: int) -> int:
+    def _ended(self, key: Key, now: int) -> bool:
+        ends = self.own[key].ends if key in self.own else 0
+        return bool(ends) and (self.authority_ns is None or self.authority_ns + now >= ends)
+
+    def heard_time(self, unix_ns: int, now: int) -> None:
+        """The authority says what time it is."""
+        told = unix_ns - now
+        self.authority_ns = told if self.authority_ns is None else max(self.authority_ns, told)
+
+    def _left(self, limit: tuple[str, ...], now: int) -> int:
+        return sum(number for end, number in self.permits.get(limit, []) if now < end)
+
+    def _take(self, route: tuple[str, ...], count: int, now: int) -> int:
         held = sorted(grant for grant in self.permits.get(route, []) if now < grant[0])
         taken = min(count, sum(number for _, number in held))
         left, rest = taken, []
@@ -202,12 +234,15 @@ class DispatchTwin:
         self.permits[route] = [grant for grant in rest if grant[1]]
         return taken
 
-    def grant(self, route: tuple[str, str], number: int, ends: int, now: int) -> bool:
-        """Permits from the authority."""
-        known = self.routes.get(route)
-        if known is None or known.limit == "none" or now >= ends:
+    def grant(self, limit: tuple[str, ...], number: int, ends: int, now: int) -> bool:
+        """Permits from the authority, of a route or of one source on it."""
+        if len(limit) == 3:
+            how = self.source_limits.get((limit[0], limit[1], limit[2]), "none")
+        else:
+            how = self.routes[limit[0], limit[1]].limit if limit in self.routes else "none"
+        if how == "none" or now >= ends:
             return False
-        self.permits.setdefault(route, []).append((ends, number))
+        self.permits.setdefault(limit, []).append((ends, number))
         return True
 
     def _note(self, key: Key, offered: int, sent: int, now: int) -> tuple[Key, float, float, int] | None:

@@ -18,12 +18,21 @@ from snavio.native import ed25519_public_key, ed25519_sign
 from snavio.signed.snapshot_manifest import PLACES, SNAPSHOT, Manifest, read_manifest
 from snavio.signed.snapshot_reader import Refused, SnapshotReader
 from snavio.signed.snapshot_refusal import RefusalReason
-from snavio.signed.verification import ACL, BANS, ROUTES, SUSPENSIONS, VerifiedSnapshot, VerifyingKey, examine
+from snavio.signed.verification import (
+    ACL,
+    BANS,
+    ROUTES,
+    SUSPENSIONS,
+    TERMS,
+    VerifiedSnapshot,
+    VerifyingKey,
+    examine,
+)
 from snavio.telemetry.events import EventJournal
 from tests.support.memory_directory import MemoryDirectory
 
 SECOND = 1_000_000_000
-PARTS = (ROUTES, ACL, SUSPENSIONS, BANS)
+PARTS = (ROUTES, ACL, SUSPENSIONS, BANS, TERMS)
 
 
 @dataclass

@@ -13,7 +13,9 @@ import struct
 import subprocess
 import sys
 import termios
+import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -90,6 +92,11 @@ class Up:
                 return heard
         self._errors.seek(0)
         raise AssertionError(f"it ended without {event!r}: {self._errors.read()}")
+
+    def drain(self) -> None:
+        """Read what it says from now on and keep none of it: a full pipe would hold it up after a minute or so."""
+        assert self.process.stdout is not None
+        threading.Thread(target=deque, args=(self.process.stdout, 0), daemon=True).start()
 
     def services(self) -> dict[str, int]:
         """Process ids of its services."""
@@ -182,6 +189,10 @@ class Terminal:
                 raise AssertionError(f"it ended without {words!r}: {self.text}")
             self.text += piece.decode("utf-8", "replace")
         return plain(self.text)
+
+    def type(self, words: str) -> None:
+        """As a person would."""
+        os.write(self._master, words.encode())
 
     def press_ctrl_c(self) -> None:
         """As a person would."""

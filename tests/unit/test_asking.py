@@ -65,7 +65,7 @@ class Town:
         return (await self.directory.write(decide, actor="test")).changed
 
     async def incoming(self) -> list[AccessRequest]:
-        _, (incoming, _) = await self.directory.read(self.asking.concerning(principal("globex"), "globex"))
+        _, (incoming, _, _) = await self.directory.read(self.asking.concerning(principal("globex"), "globex"))
         return incoming
 
 

@@ -9,26 +9,27 @@ import pytest
 from snavio.cli import caller as callers
 from snavio.cli.caller import Caller, OperatorCaller
 from snavio.config import MeshSettings
+from tests.support.pki import Authority
 
 MESH = MeshSettings()
-FOLDER = Path("certs/acme-admin")
 
 
 @pytest.mark.parametrize(
-    ("caller", "renewed"), [(Caller(by="acme-admin"), [FOLDER]), (Caller(), []), (OperatorCaller(), [])]
+    ("caller", "renews"), [(Caller(by="acme-admin"), True), (Caller(), True), (OperatorCaller(), False)]
 )
-def test_certificate_that_as_names_is_renewed_before_the_question(
-    caller: OperatorCaller, renewed: list[Path], monkeypatch: pytest.MonkeyPatch
+def test_principals_certificate_is_renewed_before_the_question(
+    caller: OperatorCaller, renews: bool, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    folder = authority.principal("acme", "admin").certificate.parent
     told: list[Path] = []
 
     async def renew(folder: Path, _mesh: MeshSettings) -> None:
         told.append(folder)
 
     async def question(mesh: MeshSettings, certificates: Path) -> str:
-        assert (mesh, certificates, told) == (MESH, FOLDER, renewed)
+        assert (mesh, certificates, told) == (MESH, folder, [folder] if renews else [])
         return "answer"
 
     monkeypatch.setattr(callers, "_renew_if_due", renew)
-    monkeypatch.setattr(type(caller), "attached", lambda _self: (MESH, FOLDER))
+    monkeypatch.setattr(type(caller), "attached", lambda _self: (MESH, folder))
     assert caller.answer(question) == "answer"

@@ -26,6 +26,7 @@ from snavio.config import (
     validate_all,
 )
 from snavio.config.safety import is_loopback
+from snavio.config.sections import SERVICES
 from snavio.config.toml_lines import spots
 from snavio.errors import BadRequest
 
@@ -74,11 +75,11 @@ def test_every_kind_of_value_can_come_from_the_environment() -> None:
         "SNAVIO_MESH__PUBLIC_BIND": "true",
         "SNAVIO_SIGNER__OVERLAP_S": "2.5",
         "SNAVIO_SIGNER__SEALING_KEY": "",
-        "SNAVIO_SIGNER__LISTEN": "[::]:7404",
+        "SNAVIO_MESH__SIGNER_LISTEN": "[::]:7404",
     }
     mesh, signer = load(SignerSettings, "signer", config=None, environment=environment)
     assert (mesh.state_dir, mesh.public_bind) == (Path("/var/lib/a b"), True)
-    assert (signer.overlap_s, signer.sealing_key, signer.listen) == (2.5, None, "[::]:7404")
+    assert (signer.overlap_s, signer.sealing_key, mesh.listens("signer")) == (2.5, None, "[::]:7404")
 
 
 def test_variables_that_are_no_settings_are_left_alone() -> None:
@@ -423,11 +424,23 @@ def test_a_process_may_call_a_remote_service_without_being_public_itself(file: P
 
 
 def test_what_counts_is_where_a_service_listens(file: Path) -> None:
-    file.write_text('[mesh]\nsigner = "signer.internal:7404"\n[signer]\nlisten = "127.0.0.1:7404"\n')
+    file.write_text('[mesh]\nsigner = "signer.internal:7404"\nsigner_listen = "127.0.0.1:7404"\n')
     load(SignerSettings, "signer", config=file, environment={})
-    assert mistakes(file, '[signer]\nlisten = "0.0.0.0:7404"\n')[0].startswith(
-        'snavio.toml:2:1: [signer] listen = "0.0.0.0:7404" is unsafe'
+    assert mistakes(file, '[mesh]\nsigner_listen = "0.0.0.0:7404"\n')[0].startswith(
+        'snavio.toml:2:1: [mesh] signer_listen = "0.0.0.0:7404" is unsafe'
     )
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_every_service_can_listen_on_another_address_than_the_one_it_is_called_by(service: str) -> None:
+    called = MeshSettings.model_validate({service: "mesh.example:7499"})
+    assert called.listens(service) == "mesh.example:7499"
+    elsewhere = called.model_copy(update={f"{service}_listen": "0.0.0.0:7401"})
+    assert (elsewhere.listens(service), getattr(elsewhere, service)) == ("0.0.0.0:7401", "mesh.example:7499")
+
+
+def test_the_earlier_way_to_listen_elsewhere_is_answered_with_todays(file: Path) -> None:
+    assert "it is [mesh] signer_listen now" in mistakes(file, '[signer]\nlisten = "127.0.0.1:1"\n')[0]
 
 
 def test_door_for_newcomers_needs_a_second_word_to_be_public(file: Path) -> None:
@@ -445,8 +458,7 @@ def test_door_for_newcomers_needs_a_second_word_to_be_public(file: Path) -> None
     ],
 )
 def test_door_for_newcomers_is_ten_ports_above_signer(signer: str, listen: str | None, door: str) -> None:
-    settings = SignerSettings(listen=listen)
-    assert settings.enrol_address(MeshSettings(signer=signer)) == door
+    assert SignerSettings().enrol_address(MeshSettings(signer=signer, signer_listen=listen)) == door
     assert SignerSettings(enrol_listen="127.0.0.1:1").enrol_address(MeshSettings()) == "127.0.0.1:1"
 
 

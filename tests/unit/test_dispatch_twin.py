@@ -16,6 +16,7 @@ from tests.support.dispatch_twin import (
     CommandTwin,
     DispatchTwin,
     LedgerTwin,
+    OwnTwin,
     PlanTwin,
     RouteTwin,
 )
@@ -232,12 +233,20 @@ stretches = st.tuples(sources, identified, st.integers(1, 6)).map(
 )
 batches = st.lists(stretches, min_size=1, max_size=4)
 moments = st.sampled_from([0, 1, SECOND_NS, 2 * SECOND_NS - 1, 2 * SECOND_NS, 5 * SECOND_NS, 31 * SECOND_NS])
+keys = st.sampled_from(sorted(EVERYTHING))
+# Ends around the moments that the steps pass through, on a clock of the authority that starts where ours does.
+ends = st.sampled_from([0, 0, 1, 2, 5, 31]).map(lambda seconds: seconds and READ_NS + seconds * SECOND_NS)
 lists = st.tuples(st.sampled_from([1, 2]), sources, st.one_of(st.sampled_from(ROUTES), st.just(("", ""))))
 steps = st.lists(
     st.one_of(
         st.tuples(st.just("plan"), batches, st.sampled_from([1, 1, 66, 70])),
         st.tuples(st.just("plan"), batches, st.sampled_from([1, 1, 66, 70])),
         st.tuples(st.just("grant"), st.sampled_from(ROUTES), st.integers(1, 9), moments),
+        st.tuples(st.just("grant-source"), keys, st.integers(1, 9), moments),
+        st.tuples(st.just("allow"), keys, st.integers(0, 4), ends),
+        st.tuples(st.just("deny"), keys),
+        st.tuples(st.just("limit"), keys, st.sampled_from(["none", "holds", "holds", "watches"])),
+        st.tuples(st.just("clock"), st.sampled_from([-31, -1, 0, 0, 1])),
         st.tuples(st.just("ban"), lists, moments),
         st.tuples(st.just("lift"), lists),
         st.tuples(st.just("wait"), moments),
@@ -280,6 +289,36 @@ def test_a_history_of_batches_is_what_the_twin_makes_of_it(
                 # A limit that watches pays its debts first; the twin does not know debts.
                 if twin.routes.get(route, RouteTwin(0, "", 0, False)).limit == "holds":
                     assert held == twin.grant(route, number, now + life, now)
+            case ("grant-source", key, number, life):
+                held = dispatch.grant(
+                    *key[1:],
+                    permits=number,
+                    interval=1,
+                    ends_mono_ns=now + life,
+                    now_mono_ns=now,
+                    source=key[0],
+                )
+                if twin.source_limits.get(key) == "holds":
+                    assert held == twin.grant(key, number, now + life, now)
+                elif key not in twin.source_limits:
+                    assert not held
+            case ("allow", key, profile, end):
+                source, target, name = key
+                dispatch.allow(source, target, name, 7, profile=profile, ends_unix_ns=end)
+                twin.acls = twin.acls | {key}
+                twin.own[key] = OwnTwin(profile, end)
+            case ("deny", key):
+                dispatch.deny(*key)
+                twin.acls = twin.acls - {key}
+            case ("limit", key, how):
+                dispatch.limit_source(*key, limited=how != "none", shadow=how == "watches")
+                twin.source_limits.pop(key, None)
+                twin.permits.pop(key, None)
+                if how != "none":
+                    twin.source_limits[key] = how
+            case ("clock", seconds):
+                dispatch.heard_time(now + seconds * SECOND_NS, now)
+                twin.heard_time(now + seconds * SECOND_NS, now)
             case ("ban", (number, source, route), life):
                 if number == 2 or route[0]:
                     dispatch.put_ban(number, source, *route, until_mono_ns=now + life)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from services.mailbox.state.policy import Policies, Policy
+from services.mailbox.state.policy import Policies, Policy, topic_rules
 from services.mailbox.state.topics import Limits
 from snavio.adapters.embedded import mailbox_rows
 from snavio.adapters.embedded.commit_mark import mark_path
@@ -150,3 +150,42 @@ def _as_schema_8(path: Path, milestones: dict[int, int]) -> None:
 @pytest.mark.parametrize("version", range(2, mailbox_rows.SCHEMA_VERSION))
 def test_every_schema_has_a_way_forward(version: int) -> None:
     assert version in mailbox_rows.MIGRATIONS
+
+
+TELEMETRY = "acme/snavio.telemetry"
+FULL_RULES = Policies(Policy(), {"*/snavio.telemetry": Policy(ready_messages=5)})
+
+
+async def test_a_full_topic_that_takes_new_messages_lets_its_oldest_go_and_says_so() -> None:
+    async with bare_mailbox(policies=FULL_RULES) as bare:
+        for seq in range(1, 5):
+            await sent(bare, seq, TELEMETRY, LONG, count=2)
+        await passed(bare, 3)
+        topic = bare.delivery.topics.topic(TELEMETRY)
+        assert topic is not None
+        assert (topic.messages, dead(bare, TELEMETRY)) == (4, 4), "whole batches, the oldest first"
+        assert sorted(topic.batches) == [3, 4] or len(topic.batches) == 2
+        assert dead(bare, LONG) == 0, "a topic without such a rule keeps what it has"
+        told = [one.event for one in bare.events.after(0, limit=100)]
+        assert [(event.name, event.fields()["dropped_events"]) for event in told] == [
+            ("snavio.telemetry.dropped", 4)
+        ]
+        assert (told[0].fields()["tenant"], told[0].fields()["reason"]) == ("acme", "queue_unconsumed")
+
+
+async def test_what_ages_out_of_another_topic_is_no_lost_telemetry() -> None:
+    async with ruled_mailbox() as bare:
+        await sent(bare, 1, SHORT)
+        await passed(bare, 62)
+        assert dead(bare, SHORT) == 1
+        assert [one.event.name for one in bare.events.after(0, limit=100)] == []
+
+
+def test_a_rule_of_every_tenant_is_beaten_by_a_topics_own() -> None:
+    rules = topic_rules("*/mail ready_s=60; acme/mail ready_s=30", Policy())
+    policies = Policies(Policy(ready_s=10), rules)
+    assert [policies.of(topic).ready_s for topic in ("acme/mail", "globex/mail", "acme/own/mail")] == [
+        30,
+        60,
+        10,
+    ]

@@ -15,8 +15,9 @@ def asking(directory: MemoryDirectory, instance: str = "") -> ChangesRequest:
 
 
 async def test_who_knows_everything_is_told_so_and_after_a_write_asked_on() -> None:
-    directory = MemoryDirectory(clock=ManualClock())
-    known = UnchangedCache(directory)
+    clock = ManualClock()
+    directory = MemoryDirectory(clock=clock)
+    known = UnchangedCache(directory, clock)
     await directory.write(lambda _view: Draft(Tenant("acme")), actor="test")
     before = asking(directory)
     answer = ChangesResponse.FromString(known.answer(before) or b"")
@@ -27,9 +28,21 @@ async def test_who_knows_everything_is_told_so_and_after_a_write_asked_on() -> N
     assert known.answer(asking(directory, "fast-0")) == known.answer(asking(directory, "fast-1"))
 
 
+async def test_every_answer_says_what_time_it_is_at_registry() -> None:
+    clock = ManualClock()
+    directory = MemoryDirectory(clock=clock)
+    known = UnchangedCache(directory, clock)
+    await directory.write(lambda _view: Draft(Tenant("acme")), actor="test")
+    for _ in range(2):
+        answer = ChangesResponse.FromString(known.answer(asking(directory)) or b"")
+        assert (answer.version, answer.now_unix_ns) == (directory.standing[1], clock.unix_ns())
+        clock.advance(seconds=7)
+
+
 async def test_another_epoch_another_version_or_a_limit_are_not_answered_from_memory() -> None:
-    directory = MemoryDirectory(clock=ManualClock())
-    known = UnchangedCache(directory)
+    clock = ManualClock()
+    directory = MemoryDirectory(clock=clock)
+    known = UnchangedCache(directory, clock)
     await directory.write(lambda _view: Draft(Tenant("acme")), actor="test")
     epoch, version = directory.standing
     for request in (

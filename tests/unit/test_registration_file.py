@@ -114,7 +114,7 @@ def test_file_in_the_documentation_is_one(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "directory.md").read_text("utf-8")
     found = read(tmp_path, page.partition("```toml\n")[2].partition("```")[0])
     assert {value.kind for value in found.values} == {
-        "tenant", "principal", "service", "target", "route", "acl", "source_quota", "alert_channel",
+        "tenant", "principal", "service", "target", "route", "acl", "source_quota", "profile_limit", "alert_channel",
     }  # fmt: skip
     (route,) = [value for value in found.values if isinstance(value, Route)]
     assert route.fairness == Fairness()
@@ -199,3 +199,47 @@ def test_times_are_read_as_people_type_them(words: str, at_ns: int) -> None:
 def test_what_is_no_time_is_refused(words: str) -> None:
     with pytest.raises(BadRequest, match=r"^--from: must be"):
         read_time(words, now_unix_ns=NOW, option="--from")
+
+
+def test_every_mistake_among_5000_routes_is_told_with_its_line(tmp_path: Path) -> None:
+    wrong = {
+        17: 'profile = "quick"',
+        1200: "ttl_second = 60",
+        2500: 'ttl_seconds = "60"',
+        3999: "limit = { max = 10 }",
+        4999: 'queue = "carrier-pigeon"',
+    }
+    lines, places = ['tenant = "acme"'], []
+    for number in range(5000):
+        lines += ["[[route]]", 'target = "bot"', f'command = "command-{number}"', wrong.get(number, "")]
+        if number in wrong:
+            places.append(len(lines))
+    file = tmp_path / "many.toml"
+    file.write_text("\n".join(lines))
+    with pytest.raises(BadRequest) as refused:
+        read_registration(file)
+    head, *told = str(refused.value).splitlines()
+    assert head == f"{file} has 5 mistakes; nothing was registered:"
+    assert [each.split(":")[1] for each in told] == [str(place) for place in places]
+
+
+def test_every_mistake_of_one_route_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "one.toml"
+    file.write_text(
+        'tenant = "acme"\n[[route]]\ntarget = "Bot"\ncommand = "no spaces"\nprofile = "quick"\n'
+        'dedupe_mode = "twice"\nttl_second = 1\n'
+    )
+    with pytest.raises(BadRequest) as refused:
+        read_registration(file)
+    lines = sorted(int(each.split(":")[1]) for each in str(refused.value).splitlines()[1:])
+    assert lines == [3, 4, 5, 6, 7]
+
+
+@pytest.mark.parametrize("name", ["ünï", "x" * 10_000, "a\\u001b[2J"])
+def test_a_name_that_is_none_is_told_harmlessly(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "names.toml"
+    file.write_text(f'tenant = "acme"\n[[service]]\nname = "{name}"\n')
+    with pytest.raises(BadRequest) as refused:
+        read_registration(file)
+    assert str(refused.value).isprintable()
+    assert len(str(refused.value)) < 1000

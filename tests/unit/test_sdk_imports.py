@@ -22,7 +22,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
 LOADED = {
     "snavio": "_native clock errors native pki tasks tracebacks",
-    "snavio.domain": "caveat chunks identity lineage message varint verdict",
+    "snavio.domain": "caveat chunks identity lineage message stream varint verdict",
     "snavio.hop": "client client_stream connection in_flight instance_names room_waiters send_queue write_queue",
     "snavio.host": "background periodic",
     "snavio.ports": "queue",
@@ -34,6 +34,8 @@ LOADED = {
     "snavio.v1": "batch_pb2 mailbox_pb2 signer_pb2",
 }
 """Modules by package. A line that is added here is paid for by every program that sends a command."""
+READ_EVENTS = ("snavio.sdk.event_stream",)
+"""Modules that need the extra `events`, and are imported when somebody asks for what is in them."""
 SERVER_SIDE = (
     "services",
     "spark",
@@ -123,9 +125,19 @@ def test_every_module_for_clients_imports_in_a_plain_install() -> None:
         for package in ("sdk", "admin")
         for file in sorted((ROOT / "snavio" / package).glob("[!_]*.py"))
     ]
-    loaded = loaded_by(*modules)
+    loaded = loaded_by(*(module for module in modules if module not in READ_EVENTS))
     assert {name for name in loaded if name.startswith(("snavio.rpc.server", "snavio.rpc.auth"))} == set()
     assert not loaded & EXTRA_OF.keys()
+
+
+def test_reading_events_without_its_libraries_says_what_to_install() -> None:
+    program = (
+        f"{PROGRAM}\nfrom snavio.errors import BadRequest\ntry:\n    from snavio.sdk import EventStream\n"
+    )
+    program += "except BadRequest as error:\n    print(error)"
+    words = [sys.executable, "-c", program, "", " ".join(absent_modules())]
+    run = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert 'pip install "snavio[events]" brings it.' in run.stdout, run.stderr
 
 
 def test_every_extra_module_is_brought_by_its_extra() -> None:
@@ -159,7 +171,9 @@ def test_command_line_of_a_plain_install_says_what_to_install(arguments: list[st
     assert "Traceback" not in run.stderr
 
 
-@pytest.mark.parametrize("service", ["fast", "mailbox", "registry", "relay", "shield", "signer", "slow"])
+@pytest.mark.parametrize(
+    "service", ["fast", "gateway", "mailbox", "registry", "relay", "shield", "signer", "slow"]
+)
 def test_service_of_a_plain_install_says_what_to_install(service: str) -> None:
     program = f"{PROGRAM}\nimport runpy\nrunpy.run_module('services.{service}', run_name='__main__')"
     words = [sys.executable, "-c", program, "", " ".join(absent_modules())]

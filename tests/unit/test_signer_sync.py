@@ -9,6 +9,8 @@ from typing import Any, cast
 
 import pytest
 
+from services.registry.reads.forecast import Forecast
+from services.registry.reads.live_gates import LiveGates
 from services.registry.signer.joint_writes import JointWrites
 from services.registry.signer.signer_calls import SignerCalls
 from services.registry.signer.signer_sync import SignerSync
@@ -21,6 +23,7 @@ from snavio.clock import ManualClock
 from snavio.domain.directory import Draft, Route, Service, Suspension, Tenant
 from snavio.domain.identity import Identity, IdentityKind
 from snavio.errors import Conflict, Unavailable
+from snavio.rpc.channel import MeshChannel
 from snavio.rpc.server import Call
 from snavio.v1 import registry_pb2 as wire
 from tests.support.memory_directory import MemoryDirectory
@@ -55,7 +58,14 @@ class Scene:
         self.directory = MemoryDirectory(clock=self.clock)
         self.trust = cast("SignerCalls", self.signer)
         self.ownership = Ownership(EntryLimits(), self.clock)
-        self.servicer = WriteServicer(directory=self.directory, ownership=self.ownership, trust=self.trust)
+        # Nothing is forecast here.
+        live = LiveGates(cast("MeshChannel", self.signer), self.clock)
+        self.servicer = WriteServicer(
+            directory=self.directory,
+            ownership=self.ownership,
+            trust=self.trust,
+            forecast=Forecast(self.trust, live, self.clock),
+        )
 
     async def begin(self) -> None:
         drafts = [Draft(Tenant("acme")), Draft(Service("acme", "billing", ("ci",)))]

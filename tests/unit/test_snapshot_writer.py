@@ -23,6 +23,7 @@ from snavio.domain.directory import (
     Limit,
     Profile,
     Route,
+    SourceQuota,
     Suspension,
     Tenant,
 )
@@ -57,6 +58,7 @@ async def test_a_manifest_says_what_document_001_asks_for(tmp_path: Path) -> Non
         ("acl", 3),
         ("suspensions", 1),
         ("bans", 0),
+        ("terms", 0),
     ]
     assert orjson.loads((tmp_path / PLACES[ACL]).read_bytes())["parts"] == [found["parts"][1]]
     assert studio.writer.meter.counters() == {"Snavio.Snapshot.Generated": 1}
@@ -290,6 +292,7 @@ def test_what_is_written_is_what_is_read(
         ("acl", version, epoch, len(acl)),
         ("suspensions", version, epoch, len(suspended)),
         ("bans", version, epoch, len(banned)),
+        ("terms", version, epoch, 0),
     ]
     dispatch = Dispatch()
     assert dispatch.load_snapshot(parts[0], parts[1], bans_part=parts[3]) == version
@@ -350,6 +353,9 @@ async def test_files_are_private(tmp_path: Path) -> None:
     assert modes == {"0o0"}
 
 
+SENDERS = ("acme/shop", "acme/other", "acme/cold", "acme/timed", "acme/bounded")
+
+
 async def test_a_loaded_snapshot_decides_as_if_it_had_been_told_entry_by_entry(tmp_path: Path) -> None:
     studio = Studio(tmp_path)
     told = Dispatch()
@@ -373,6 +379,14 @@ async def test_a_loaded_snapshot_decides_as_if_it_had_been_told_entry_by_entry(t
             fairness=(7, 0.55, 0.1, 2, number + 1, 30),
         )
         told.allow(acl.source, acl.target, acl.name, 1)
+        # Two more sources, of which one has a right with an end and a profile of its own, the other a limit.
+        timed = AclEntry("acme/timed", "bot", route.name, Profile.MODERATE, 60, 10 * 10**9)
+        quota = SourceQuota("acme/bounded", "bot", route.name, 100, 60, always=True, shadow=number == 1)
+        banned = SourceQuota("acme/shop", "bot", route.name, 100, 60)
+        await studio.put(timed, AclEntry("acme/bounded", "bot", route.name), quota, banned)
+        told.allow("acme/timed", "bot", route.name, 1, profile=2, ends_unix_ns=10 * 10**9)
+        told.allow("acme/bounded", "bot", route.name, 1)
+        told.limit_source("acme/bounded", "bot", route.name, limited=True, shadow=number == 1)
         commands.append(command(target="bot", name=route.name))
     await studio.put(Ban(BanList.COLD_ONLY, "acme/cold"), AclEntry("acme/cold", "bot", "say0"))
     told.put_ban(2, "acme/cold", "", "", until_mono_ns=2**63 - 1)
@@ -381,13 +395,30 @@ async def test_a_loaded_snapshot_decides_as_if_it_had_been_told_entry_by_entry(t
     found = await studio.load()
     assert isinstance(found, VerifiedSnapshot)
     loaded = Dispatch()
-    loaded.load_snapshot(found.parts["routes"], found.parts["acl"], bans_part=found.parts["bans"])
+    parts = found.parts
+    loaded.load_snapshot(parts["routes"], parts["acl"], bans_part=parts["bans"], terms_part=parts["terms"])
     # Never read from the authority: nothing is sent on its word alone.
-    frames = [mesh_batch([run(source, commands)]) for source in ("acme/shop", "acme/other", "acme/cold")]
-    assert [loaded.plan(frame, now_mono_ns=0).sends for frame in frames] == [[], [], []]
+    frames = [mesh_batch([run(source, commands)]) for source in SENDERS]
+    assert [loaded.plan(frame, now_mono_ns=0).sends for frame in frames] == [[] for _ in SENDERS]
     for dispatch in (told, loaded):
         dispatch.renewed(0)
-    for age_s in (0, 3, 4, 15, 20, 60, 90, 180, 1000):
+        assert not dispatch.plan(frames[3], now_mono_ns=0).sends
+        dispatch.heard_time(0, 0)
+        assert dispatch.plan(frames[3], now_mono_ns=9 * 10**9).sends
+        for permits in (0, 5):
+            plan = dispatch.plan(frames[4], now_mono_ns=0)
+            assert sum(send.count for send in plan.sends) == (2 if permits else 0)
+            for number in range(len(commands)):
+                dispatch.grant(
+                    "bot",
+                    f"say{number}",
+                    source="acme/bounded",
+                    permits=5,
+                    interval=1,
+                    ends_mono_ns=2**62,
+                    now_mono_ns=0,
+                )
+    for age_s in (0, 3, 4, 9, 10, 15, 20, 60, 90, 180, 1000):
         for frame in frames:
             plans = [dispatch.plan(frame, now_mono_ns=age_s * 10**9) for dispatch in (told, loaded)]
             sends = [[(send.queue, send.count, bytes(send.body)) for send in plan.sends] for plan in plans]

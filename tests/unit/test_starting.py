@@ -28,7 +28,7 @@ LATER = frozenset(
             "numpy",
             "pandas",
         ),  # of some adapters
-        *("grpc_reflection.v1alpha", "stamina", "tenacity"),  # when somebody asks, or a connection breaks
+        "grpc_reflection.v1alpha",  # when somebody asks
         *("opentelemetry.sdk", "opentelemetry.exporter"),  # when there is somewhere to export to
         *("snavio.adapters", "snavio.sdk", "snavio.cli", "snavio.launch"),
     }

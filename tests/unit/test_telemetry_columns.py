@@ -74,8 +74,8 @@ def test_every_verdict_becomes_the_event_of_its_range_with_its_reason() -> None:
         expected = (
             schema.INVALID if verdict.invalid else schema.FAILED if verdict.failed else schema.DUPLICATE
         )
-        if verdict is Verdict.DELIVERED:
-            expected = schema.DELIVERED
+        own = {Verdict.DELIVERED: schema.DELIVERED, Verdict.CONFLICT: schema.CONFLICT}
+        expected = own.get(verdict, expected)
         assert row["event"] == expected
         assert row["reason"] == (verdict.reason if verdict >= 16 else None)
         assert row["verdict"] == verdict
@@ -83,8 +83,8 @@ def test_every_verdict_becomes_the_event_of_its_range_with_its_reason() -> None:
 
 
 def test_a_duplicate_says_that_its_route_is_strict() -> None:
-    (row,) = archived(block([Verdict.DUPLICATE]))
-    assert fields(row)["dedupe_mode"] == "strict"
+    for row in archived(block([Verdict.DUPLICATE, Verdict.CONFLICT])):
+        assert fields(row)["dedupe_mode"] == "strict"
 
 
 def test_a_rate_limit_says_when_to_come_again_to_all_that_are_alike() -> None:

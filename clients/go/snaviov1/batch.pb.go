@@ -95,6 +95,8 @@ const (
 	Verdict_VERDICT_SATURATED Verdict = 70
 	// A strict route holds this id with another name or payload.
 	Verdict_VERDICT_CONFLICT Verdict = 71
+	// An operator has stopped this target, or this command of it, for everybody.
+	Verdict_VERDICT_FROZEN Verdict = 72
 )
 
 // Enum value maps for Verdict.
@@ -134,6 +136,7 @@ var (
 		69: "VERDICT_OUTCOME_UNKNOWN",
 		70: "VERDICT_SATURATED",
 		71: "VERDICT_CONFLICT",
+		72: "VERDICT_FROZEN",
 	}
 	Verdict_value = map[string]int32{
 		"VERDICT_UNSPECIFIED":              0,
@@ -170,6 +173,7 @@ var (
 		"VERDICT_OUTCOME_UNKNOWN":          69,
 		"VERDICT_SATURATED":                70,
 		"VERDICT_CONFLICT":                 71,
+		"VERDICT_FROZEN":                   72,
 	}
 )
 
@@ -851,7 +855,7 @@ const file_snavio_v1_batch_proto_rawDesc = "" +
 	"\x05first\x18\x03 \x01(\rR\x05first\x12\x14\n" +
 	"\x05codes\x18\x04 \x01(\fR\x05codes\x12,\n" +
 	"\arefusal\x18\x05 \x03(\v2\x12.snavio.v1.RefusalR\arefusal\x12\x14\n" +
-	"\x05final\x18\x06 \x01(\bR\x05final*\xb6\a\n" +
+	"\x05final\x18\x06 \x01(\bR\x05final*\xca\a\n" +
 	"\aVerdict\x12\x17\n" +
 	"\x13VERDICT_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11VERDICT_DELIVERED\x10\x01\x12\x15\n" +
@@ -886,7 +890,8 @@ const file_snavio_v1_batch_proto_rawDesc = "" +
 	"\x1aVERDICT_FAIRNESS_VIOLATION\x10D\x12\x1b\n" +
 	"\x17VERDICT_OUTCOME_UNKNOWN\x10E\x12\x15\n" +
 	"\x11VERDICT_SATURATED\x10F\x12\x14\n" +
-	"\x10VERDICT_CONFLICT\x10GBR\n" +
+	"\x10VERDICT_CONFLICT\x10G\x12\x12\n" +
+	"\x0eVERDICT_FROZEN\x10HBR\n" +
 	"\x0flocal.snavio.v1P\x01Z\x18snavio.local/go/snaviov1\xaa\x02\tSnavio.V1\xca\x02\tSnavio\\V1\xea\x02\n" +
 	"Snavio::V1b\x06proto3"
 

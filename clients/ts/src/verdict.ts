@@ -34,6 +34,7 @@ export enum Verdict {
   OutcomeUnknown = 69,
   Saturated = 70,
   Conflict = 71,
+  Frozen = 72,
 }
 
 const RETRYABLE = new Set([

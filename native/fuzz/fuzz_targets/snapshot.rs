@@ -15,14 +15,14 @@ fuzz_target!(|input: &[u8]| {
     let now = Now { unix_ns: 1_790_000_000_000_000_000, mono_ns: 1 };
     for bans in [None, Some(bans)] {
         let dispatch = Dispatch::new(Limits::MESH, Rules::default());
-        if dispatch.load_snapshot(routes, acl, bans, now).is_err() {
+        if dispatch.load_snapshot(routes, acl, bans, bans, now).is_err() {
             let told = dispatch.counters();
             let held = told.iter().filter(|(name, _)| ["routes", "acls", "bans"].contains(&name.as_str()));
             assert_eq!(held.map(|(_, count)| count).sum::<u64>(), 0);
         }
     }
     let _ = suspended(input);
-    for kind in ["route", "acl", "suspension"] {
+    for kind in ["route", "acl", "suspension", "source_quota"] {
         let _ = Tables::default().add(kind, input);
     }
 });

@@ -35,6 +35,8 @@ pub struct Approval {
     pub destination: Destination,
     /// A `GRANT_`: by what permit they go.
     pub grant: u8,
+    /// Version of the right that the authority named.
+    pub acl_version: u64,
 }
 
 /// One command of a strict route, as its claim names it.
@@ -205,6 +207,7 @@ impl Arbitration {
             if let Some(facts) = block.facts(told) {
                 // The ACL was read for this very decision.
                 (facts.topic, facts.phase, facts.grant) = (topic, PHASE_FRESH, approval.grant);
+                facts.acl_version = approval.acl_version;
             }
         }
         for (index, item) in (0..).zip(&self.parsed.items) {
@@ -290,7 +293,7 @@ mod tests {
 
     fn to_bot(key: usize, once: bool) -> Approval {
         let (topic, once_ms) = (Arc::from("acme/bot"), if once { 300_000 } else { 0 });
-        Approval { key, destination: Destination { queue: 0, topic, once_ms }, grant: 1 }
+        Approval { key, destination: Destination { queue: 0, topic, once_ms }, grant: 1, acl_version: 7 }
     }
 
     #[test]

@@ -238,7 +238,8 @@ fn write_node(node: &Node, out: &mut Vec<u8>) {
     }
 }
 
-fn write_text(text: &str, out: &mut Vec<u8>) {
+/// Writes a string in its canonical form.
+pub fn write_text(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
     for &byte in text.as_bytes() {
         match byte {

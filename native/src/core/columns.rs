@@ -8,11 +8,13 @@ use hashbrown::HashMap;
 use super::escalation::REASONS;
 use super::page::{Seldom, Shape, Told, blocks};
 use super::telemetry::{SKEW_NEAR_LIMIT, SKEW_SAMPLE, WARM_PATH_BAN};
-use super::verdict::{self, DELIVERED, DUPLICATE, MALFORMED, RATE_LIMIT_EXCEEDED, TIMESTAMP_OUTSIDE_WINDOW};
+use super::verdict::{
+    self, CONFLICT, DELIVERED, DUPLICATE, MALFORMED, RATE_LIMIT_EXCEEDED, TIMESTAMP_OUTSIDE_WINDOW,
+};
 use super::wire::Malformed;
 
-const NULL_PLACE: i32 = -1;
-const NULL_NUMBER: i64 = i64::MIN;
+pub(super) const NULL_PLACE: i32 = -1;
+pub(super) const NULL_NUMBER: i64 = i64::MIN;
 
 /// A column of strings that repeat.
 #[derive(Debug, Default)]
@@ -126,35 +128,35 @@ pub struct Rare {
 /// The columns so far.
 #[derive(Debug, Default)]
 pub struct Columns {
-    event: Texts,
-    seq: Vec<i64>,
-    at: Vec<i64>,
-    count: Vec<i64>,
-    command_id: Vec<u8>,
-    source: Texts,
-    target: Texts,
-    command_name: Texts,
-    timestamp: Vec<i64>,
-    received_at: Vec<i64>,
-    path: Texts,
-    verdict: Vec<i64>,
-    reason: Texts,
-    latency_ms: Vec<f64>,
-    retry_after_ms: Vec<i64>,
-    throttle_until: Vec<i64>,
-    dedupe_mode: Texts,
-    source_share: Vec<f64>,
-    competing_share: Vec<f64>,
-    dispatch_volume: Vec<i64>,
-    skew_seconds: Vec<f64>,
-    key_version: Texts,
-    escalation: Texts,
-    cache_phase: Texts,
-    acl_version: Vec<i64>,
-    acl_age_ms: Vec<i64>,
-    grant: Texts,
-    topic: Texts,
-    detail: Texts,
+    pub(super) event: Texts,
+    pub(super) seq: Vec<i64>,
+    pub(super) at: Vec<i64>,
+    pub(super) count: Vec<i64>,
+    pub(super) command_id: Vec<u8>,
+    pub(super) source: Texts,
+    pub(super) target: Texts,
+    pub(super) command_name: Texts,
+    pub(super) timestamp: Vec<i64>,
+    pub(super) received_at: Vec<i64>,
+    pub(super) path: Texts,
+    pub(super) verdict: Vec<i64>,
+    pub(super) reason: Texts,
+    pub(super) latency_ms: Vec<f64>,
+    pub(super) retry_after_ms: Vec<i64>,
+    pub(super) throttle_until: Vec<i64>,
+    pub(super) dedupe_mode: Texts,
+    pub(super) source_share: Vec<f64>,
+    pub(super) competing_share: Vec<f64>,
+    pub(super) dispatch_volume: Vec<i64>,
+    pub(super) skew_seconds: Vec<f64>,
+    pub(super) key_version: Texts,
+    pub(super) escalation: Texts,
+    pub(super) cache_phase: Texts,
+    pub(super) acl_version: Vec<i64>,
+    pub(super) acl_age_ms: Vec<i64>,
+    pub(super) grant: Texts,
+    pub(super) topic: Texts,
+    pub(super) detail: Texts,
     pub late: Vec<Late>,
     pub rare: Vec<Rare>,
 }
@@ -200,7 +202,7 @@ impl Columns {
         Ok(())
     }
 
-    fn add_rows(&mut self, shape: &Shape<'_>, first_seq: i64, tombstones: &Tombstones) {
+    pub(super) fn add_rows(&mut self, shape: &Shape<'_>, first_seq: i64, tombstones: &Tombstones) {
         let (start, rows) = (self.len(), shape.verdict.len());
         if rows == 0 {
             return;
@@ -264,8 +266,9 @@ impl Columns {
             "fast" | "slow" => self.path.place(shape.service),
             _ => NULL_PLACE,
         };
+        let of_an_id = |code: &u8| matches!(*code, DUPLICATE | CONFLICT);
         let strict =
-            if shape.verdict.contains(&DUPLICATE) { self.dedupe_mode.place("strict") } else { NULL_PLACE };
+            if shape.verdict.iter().any(of_an_id) { self.dedupe_mode.place("strict") } else { NULL_PLACE };
         // Most rows of a block say the same.
         let mut last = (u8::MAX, u8::MAX);
         let (mut event, mut reason) = (NULL_PLACE, NULL_PLACE);
@@ -281,7 +284,7 @@ impl Columns {
             self.reason.rows.push(reason);
             self.verdict.push(if kind == 0 { i64::from(*code) } else { NULL_NUMBER });
             self.path.rows.push(if kind == 0 { way } else { NULL_PLACE });
-            self.dedupe_mode.rows.push(if *code == DUPLICATE { strict } else { NULL_PLACE });
+            self.dedupe_mode.rows.push(if of_an_id(code) { strict } else { NULL_PLACE });
         }
     }
 
@@ -448,13 +451,14 @@ fn micros(unix_ns: i64) -> i64 {
     unix_ns.div_euclid(1000)
 }
 
-fn event_name(kind: u8, code: u8) -> &'static str {
+pub(super) fn event_name(kind: u8, code: u8) -> &'static str {
     match (kind, code) {
         (SKEW_NEAR_LIMIT, _) => "snavio.telemetry.skew_near_limit",
         (SKEW_SAMPLE, _) => "snavio.telemetry.skew_sample",
         (WARM_PATH_BAN, _) => "snavio.fairness.warm-path-ban",
         (0, DELIVERED) => "snavio.command.delivered",
         (0, DUPLICATE) => "snavio.command.duplicate",
+        (0, CONFLICT) => "snavio.command.conflict",
         (0, MALFORMED..64) => "snavio.command.invalid",
         (0, 64..) => "snavio.command.failed",
         // A newer writer's; kept for newer readers.

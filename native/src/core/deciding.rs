@@ -12,6 +12,8 @@ use super::escalation::{
     ACL_EXPIRED, CACHE_MISS, COLD_ONLY, ROUTE_EXPIRED, SYNC, TOKEN_REQUIRED, WARM_BANNED,
 };
 use super::fairness::{BanTerms, Dominance};
+use super::grants::Purse;
+use super::own_terms::OwnTerms;
 use super::phases::{Phase, Profile};
 use super::reframer::Destination;
 use super::telemetry::{GRANT_PREFETCHED, GRANT_SHADOW, GRANT_UNLIMITED};
@@ -56,8 +58,10 @@ pub struct Outlook {
     /// A `GRANT_`: by what permit commands are sent.
     pub grant: u8,
     pub banned: Option<(Dominance, BanTerms)>,
-    /// The first command since the last report that wanted a permit here.
+    /// The first command since the last report that wanted a permit of the route.
     pub thirsty: bool,
+    /// The same of the source's own limit.
+    pub source_thirsty: bool,
 }
 
 impl Outlook {
@@ -71,6 +75,7 @@ impl Outlook {
             grant: 0,
             banned: None,
             thirsty: false,
+            source_thirsty: false,
         }
     }
 }
@@ -92,12 +97,15 @@ impl Dispatch {
             return Outlook::of(self.decide_unknown(key, now_mono_ns));
         };
         let route = found.route;
-        if route.profile == Profile::Sync {
+        let right = directory.right(source, &found, now_mono_ns);
+        let own = right.as_ref().and_then(|right| right.own);
+        let profile = own.and_then(|own| own.profile).unwrap_or(route.profile);
+        if profile == Profile::Sync {
             return Outlook::of(Decision::Escalate(SYNC));
         }
         let age_ns = directory.age_ns(now_mono_ns);
         let routing = self.rules.routes.at(age_ns, self.rules.shorten);
-        let acl = route.profile.phases().at(age_ns, self.rules.shorten);
+        let acl = self.rules.rights.of(profile).at(age_ns, self.rules.shorten);
         let mut outlook = Outlook::of(Decision::Escalate(CACHE_MISS));
         if routing == Phase::Expired {
             (outlook.usage, outlook.routing) = (Some(Phase::Expired), Some(routing));
@@ -109,7 +117,7 @@ impl Dispatch {
             outlook.decision = Decision::Escalate(ACL_EXPIRED);
             return outlook;
         }
-        let Some(right) = directory.right(source, &found) else { return outlook };
+        let Some(right) = right else { return outlook };
         (outlook.usage, outlook.acl, outlook.routing) = (Some(routing.max(acl)), Some(acl), Some(routing));
         outlook.acl_version = right.version;
 
@@ -127,7 +135,7 @@ impl Dispatch {
         } else if route.strict {
             Decision::Strict
         } else {
-            match permits(route, live, count, now_mono_ns, &mut outlook) {
+            match permits(route, own, live, count, now_mono_ns, &mut outlook) {
                 0 => Decision::Escalate(TOKEN_REQUIRED),
                 permits => {
                     let topic = Arc::clone(&route.topic);
@@ -167,9 +175,20 @@ impl Dispatch {
     }
 }
 
-/// The number of the `count` commands that may go now.
-fn permits(route: &Route, live: &mut Live, count: u32, now_mono_ns: i64, outlook: &mut Outlook) -> u32 {
+/// The number of the `count` commands that may go now: with a permit of the source's own limit and one of the route's,
+/// where there are such limits.
+fn permits(
+    route: &Route,
+    own: Option<&OwnTerms>,
+    live: &mut Live,
+    count: u32,
+    now_mono_ns: i64,
+    outlook: &mut Outlook,
+) -> u32 {
     outlook.grant = GRANT_UNLIMITED;
+    if let Some(own) = own.filter(|own| own.limited != Limited::No) {
+        return permits_of_both(route, own, live, count, now_mono_ns, outlook);
+    }
     if route.terms.limited == Limited::No {
         return count;
     }
@@ -186,4 +205,51 @@ fn permits(route: &Route, live: &mut Live, count: u32, now_mono_ns: i64, outlook
     }
     // No more than `count`, which fits.
     taken as u32
+}
+
+/// As `permits` for a source with a limit of its own: a command goes with a permit of each, or not at all.
+fn permits_of_both(
+    route: &Route,
+    own: &OwnTerms,
+    live: &mut Live,
+    count: u32,
+    now_mono_ns: i64,
+    outlook: &mut Outlook,
+) -> u32 {
+    outlook.grant = GRANT_PREFETCHED;
+    let mut purse = own.purse();
+    let mut most = u64::from(count);
+    // What both have is known before either is asked: a permit that the other lacks would be spent for nothing.
+    if own.limited == Limited::Yes {
+        most = most.min(purse.left(now_mono_ns));
+    }
+    let wanted = most;
+    if route.terms.limited == Limited::Yes {
+        most = most.min(live.purse.left(now_mono_ns));
+    }
+    outlook.source_thirsty = !std::mem::replace(&mut purse.listed, true);
+    spend(&mut purse, own.limited, u64::from(count), most, now_mono_ns, outlook);
+    if route.terms.limited != Limited::No {
+        outlook.thirsty = !std::mem::replace(&mut live.purse.listed, true);
+        spend(&mut live.purse, route.terms.limited, wanted, most, now_mono_ns, outlook);
+    }
+    // No more than `count`, which fits.
+    most as u32
+}
+
+/// Takes the permits of `most` commands, which are there unless the limit only watches.
+fn spend(
+    purse: &mut Purse,
+    limited: Limited,
+    wanted: u64,
+    most: u64,
+    now_mono_ns: i64,
+    outlook: &mut Outlook,
+) {
+    let taken = purse.take_most(wanted, most, now_mono_ns);
+    if limited == Limited::Watched && taken < most {
+        // The lane is reported as one: part of it went without.
+        outlook.grant = GRANT_SHADOW;
+        purse.went_without(most - taken);
+    }
 }

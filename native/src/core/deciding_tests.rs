@@ -47,7 +47,7 @@ fn permits_let_the_first_go_and_slow_decides_about_the_rest() {
     let plan = dispatch.plan(&say(10), 0);
     assert_eq!((sent(&plan), plan.escalated, plan.thirsty), (0, 10, true));
     let grant = Grant { permits: 4, ends_mono_ns: 100, interval: 1 };
-    assert!(dispatch.grant("bot", "say", grant, 0));
+    assert!(dispatch.grant("", "bot", "say", grant, 0));
     let mut plan = dispatch.plan(&say(10), 99);
     assert_eq!((sent(&plan), plan.escalated, plan.thirsty), (4, 6, false));
     let reply = Reply { codes: vec![DELIVERED; 4], ..Reply::default() };
@@ -55,28 +55,28 @@ fn permits_let_the_first_go_and_slow_decides_about_the_rest() {
     assert_eq!(plan.ledger.codes(), [1, 1, 1, 1, 0, 0, 0, 0, 0, 0]);
     let needs = dispatch.needs(99);
     assert_eq!(needs.len(), 1);
-    assert_eq!(needs[0].2, Need { wanted: 20, debt: 0, left: 0 });
+    assert_eq!(needs[0].1, Need { wanted: 20, debt: 0, left: 0 });
     assert!(dispatch.needs(99).is_empty());
     // Another lane, another life: a grant ends with its interval.
-    assert!(dispatch.grant("bot", "say", grant, 99));
+    assert!(dispatch.grant("", "bot", "say", grant, 99));
     assert_eq!(sent(&dispatch.plan(&say(10), 100)), 0);
-    assert!(!dispatch.grant("bot", "say", grant, 100));
-    assert!(!dispatch.grant("bot", "nothing", grant, 0));
+    assert!(!dispatch.grant("", "bot", "say", grant, 100));
+    assert!(!dispatch.grant("", "bot", "nothing", grant, 0));
 }
 
 #[test]
 fn new_terms_lose_old_permits_and_the_end_gives_the_rest_back() {
     let dispatch = limited();
     let grant = Grant { permits: 4, ends_mono_ns: 100, interval: 7 };
-    dispatch.grant("bot", "say", grant, 0);
+    dispatch.grant("", "bot", "say", grant, 0);
     dispatch.put_route(
         "bot",
         "say",
         route(Profile::Low, false, Terms { limited: Limited::Yes, ..Terms::default() }),
     );
     assert_eq!(sent(&dispatch.plan(&say(1), 0)), 0);
-    dispatch.grant("bot", "say", grant, 0);
-    assert_eq!(dispatch.give_up(0), [("bot".to_owned(), "say".to_owned(), grant)]);
+    dispatch.grant("", "bot", "say", grant, 0);
+    assert_eq!(dispatch.give_up(0), [(["", "bot", "say"].map(Box::from), grant)]);
     assert!(dispatch.give_up(0).is_empty());
 }
 
@@ -84,7 +84,7 @@ fn new_terms_lose_old_permits_and_the_end_gives_the_rest_back() {
 fn a_limit_that_only_watches_stops_nothing() {
     let dispatch = knowing(Profile::Low, false, Terms { limited: Limited::Watched, ..Terms::default() });
     assert_eq!(sent(&dispatch.plan(&say(10), 0)), 10);
-    assert_eq!(dispatch.needs(0)[0].2, Need { wanted: 10, debt: 10, left: 0 });
+    assert_eq!(dispatch.needs(0)[0].1, Need { wanted: 10, debt: 10, left: 0 });
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn no_bytes_make_it_panic_or_lose_a_command() {
     let dispatch = limited();
     dispatch.put_route("bot", "once", route(Profile::Low, true, Terms::default()));
     dispatch.allow("globex/shop", "bot", "once", 1);
-    dispatch.grant("bot", "say", Grant { permits: 1000, ends_mono_ns: 9, interval: 1 }, 0);
+    dispatch.grant("", "bot", "say", Grant { permits: 1000, ends_mono_ns: 9, interval: 1 }, 0);
     for frame in mangled(&frame) {
         let plan = dispatch.plan(&frame, 0);
         let settled = plan.ledger.codes().iter().filter(|code| **code != 0).count();
@@ -224,4 +224,63 @@ fn no_bytes_make_it_panic_or_lose_a_command() {
         assert_eq!(plan.escalated, plan.escalations.iter().map(|each| each.count).sum::<usize>());
         assert_eq!(plan.block.len(), plan.ledger.count() - plan.escalated);
     }
+}
+
+#[test]
+fn a_right_ends_by_itself_on_the_authoritys_clock_and_not_before_that_is_known() {
+    let dispatch = known(Profile::Low, false);
+    dispatch.allow_until("acme/shop", "bot", "say", 2, None, 1_000);
+    // Loaded and never confirmed: it may have ended while nobody looked.
+    assert_eq!(sent(&dispatch.plan(&say(1), 0)), 0);
+    dispatch.heard_time(900, 0);
+    assert_eq!(sent(&dispatch.plan(&say(1), 99)), 1);
+    assert_eq!(sent(&dispatch.plan(&say(1), 100)), 0);
+    assert_eq!(counted(&dispatch, "escalated.cache_miss"), 2);
+    // A clock that is set back revives nothing.
+    dispatch.heard_time(100, 100);
+    assert_eq!(sent(&dispatch.plan(&say(1), 100)), 0);
+    dispatch.allow_until("acme/shop", "bot", "say", 3, None, 2_000);
+    assert_eq!(sent(&dispatch.plan(&say(1), 100)), 1);
+    dispatch.allow("acme/shop", "bot", "say", 4);
+    assert_eq!(sent(&dispatch.plan(&say(1), 5_000)), 1);
+}
+
+#[test]
+fn a_right_may_be_stricter_or_looser_than_its_route() {
+    let dispatch = known(Profile::Moderate, false);
+    for (profile, stale) in [(Profile::Critical, 4), (Profile::Low, 90)] {
+        dispatch.allow_until("acme/shop", "bot", "say", 2, Some(profile), 0);
+        assert_eq!(sent(&dispatch.plan(&say(1), stale * SECOND_NS - 1)), 1);
+        assert_eq!(sent(&dispatch.plan(&say(1), stale * SECOND_NS)), 0);
+    }
+    dispatch.allow_until("acme/shop", "bot", "say", 3, Some(Profile::Sync), 0);
+    assert_eq!(sent(&dispatch.plan(&say(1), 0)), 0);
+    assert_eq!(counted(&dispatch, "escalated.sync"), 1);
+    dispatch.allow("acme/shop", "bot", "say", 4);
+    assert_eq!(sent(&dispatch.plan(&say(1), 19 * SECOND_NS)), 1);
+}
+
+#[test]
+fn a_source_with_a_limit_of_its_own_needs_a_permit_of_both() {
+    let dispatch = limited();
+    dispatch.limit_source("acme/shop", "bot", "say", Limited::Yes);
+    let permits = |permits| Grant { permits, ends_mono_ns: 100, interval: 1 };
+    dispatch.grant("", "bot", "say", permits(5), 0);
+    assert_eq!(sent(&dispatch.plan(&say(10), 0)), 0);
+    assert!(dispatch.grant("acme/shop", "bot", "say", permits(3), 0));
+    assert!(!dispatch.grant("acme/rival", "bot", "say", permits(3), 0));
+    assert!(!dispatch.grant("acme/shop", "bot", "say", permits(3), 100));
+    assert_eq!(sent(&dispatch.plan(&say(10), 0)), 3);
+    // What the source could not use of the route's is still there, for whoever comes next.
+    let mut needs = dispatch.needs(0);
+    needs.sort_by(|left, right| left.0.cmp(&right.0));
+    let left: Vec<_> = needs.iter().map(|(key, need)| (&*key[0], need.wanted, need.left)).collect();
+    assert_eq!(left, [("", 3, 2), ("acme/shop", 20, 0)]);
+    assert!(dispatch.grant("acme/shop", "bot", "say", permits(3), 0));
+    assert_eq!(sent(&dispatch.plan(&say(10), 0)), 2);
+    assert_eq!(dispatch.give_up(0), [(["acme/shop", "bot", "say"].map(Box::from), permits(1))]);
+    dispatch.limit_source("acme/shop", "bot", "say", Limited::No);
+    assert!(!dispatch.grant("acme/shop", "bot", "say", permits(3), 0));
+    dispatch.grant("", "bot", "say", permits(5), 0);
+    assert_eq!(sent(&dispatch.plan(&say(10), 0)), 5);
 }

@@ -12,6 +12,7 @@ use hashbrown::HashMap;
 use super::fairness::{Fairness, Window};
 use super::grants::Purse;
 use super::intern::Interner;
+use super::own_terms::{AuthorityClock, OWN, OwnTerms};
 use super::phases::Profile;
 use super::snapshot;
 
@@ -95,13 +96,17 @@ pub const EVERY_TEXT: &str = "*";
 pub struct Directory {
     strings: Interner,
     routes: HashMap<[u32; 2], Route, RandomState>,
+    /// The version of each, with `OWN` where `own` has terms for it.
     acls: HashMap<[u32; 3], u64, RandomState>,
+    own: HashMap<[u32; 3], OwnTerms, RandomState>,
     /// End of each ban, on the monotonic clock.
     warm_bans: HashMap<[u32; 3], i64, RandomState>,
     cold_only: HashMap<[u32; 3], i64, RandomState>,
     frozen: HashMap<[u32; 3], i64, RandomState>,
     /// Time of the last read from the authority; None is older than any limit.
     pub read_mono_ns: Option<i64>,
+    /// What the ends of rights are compared with.
+    pub authority: AuthorityClock,
 }
 
 /// A route with its key.
@@ -113,9 +118,11 @@ pub struct Found<'a> {
 
 /// A source's right to use a route.
 #[derive(Clone, Copy, Debug)]
-pub struct Right {
+pub struct Right<'a> {
     /// Version of the directory that gave it.
     pub version: u64,
+    /// Terms of its own.
+    pub own: Option<&'a OwnTerms>,
     key: [u32; 3],
 }
 
@@ -127,13 +134,34 @@ impl Directory {
     }
 
     #[inline]
-    pub fn right(&self, source: &str, found: &Found<'_>) -> Option<Right> {
+    pub fn right(&self, source: &str, found: &Found<'_>, now_mono_ns: i64) -> Option<Right<'_>> {
         let key = [self.strings.find(source)?, found.key[0], found.key[1]];
-        Some(Right { version: *self.acls.get(&key)?, key })
+        let version = *self.acls.get(&key)?;
+        if version & OWN == 0 {
+            return Some(Right { version, own: None, key });
+        }
+        let own = self.own.get(&key)?;
+        // One that has ended is as good as none: it is not used, and proves nothing.
+        let ended = own.ends_unix_ns != 0 && self.authority.is_past(own.ends_unix_ns, now_mono_ns);
+        (!ended).then_some(Right { version: version & !OWN, own: Some(own), key })
+    }
+
+    /// The terms of a source of its own on a route.
+    pub fn own_terms(&self, source: &str, target: &str, name: &str) -> Option<&OwnTerms> {
+        let key = [self.strings.find(source)?, self.strings.find(target)?, self.strings.find(name)?];
+        self.own.get(&key)
+    }
+
+    /// Every source's limit of its own, by its names.
+    pub fn limited_sources(&self) -> impl Iterator<Item = ([&str; 3], &OwnTerms)> {
+        self.own
+            .iter()
+            .filter(|(_, own)| own.limited != Limited::No)
+            .map(|(key, own)| (key.map(|at| self.strings.text(at)), own))
     }
 
     #[inline]
-    pub fn is_cold_only(&self, right: &Right, now_mono_ns: i64) -> bool {
+    pub fn is_cold_only(&self, right: &Right<'_>, now_mono_ns: i64) -> bool {
         if self.cold_only.is_empty() {
             return false;
         }
@@ -142,7 +170,7 @@ impl Directory {
     }
 
     #[inline]
-    pub fn is_warm_banned(&self, right: &Right, now_mono_ns: i64) -> bool {
+    pub fn is_warm_banned(&self, right: &Right<'_>, now_mono_ns: i64) -> bool {
         if self.warm_bans.is_empty() {
             return false;
         }
@@ -151,7 +179,7 @@ impl Directory {
     }
 
     #[inline]
-    pub fn is_frozen(&self, right: &Right, now_mono_ns: i64) -> bool {
+    pub fn is_frozen(&self, right: &Right<'_>, now_mono_ns: i64) -> bool {
         if self.frozen.is_empty() {
             return false;
         }
@@ -209,10 +237,44 @@ impl Directory {
         route.counted()
     }
 
-    pub fn allow(&mut self, source: &str, target: &str, name: &str, version: u64) {
+    /// `profile` is in place of the route's, and 0 is no end.
+    pub fn allow(
+        &mut self,
+        source: &str,
+        target: &str,
+        name: &str,
+        version: u64,
+        profile: Option<Profile>,
+        ends_unix_ns: u64,
+    ) {
         let key = [source, target, name].map(|text| self.strings.hold(text));
-        if self.acls.insert(key, version).is_some() {
+        if self.acls.insert(key, version & !OWN).is_some() {
             self.release(&key);
+        }
+        self.change_own(key, |own| (own.profile, own.ends_unix_ns) = (profile, ends_unix_ns));
+    }
+
+    /// The limit of one source on a route, beside the route's own.
+    pub fn limit_source(&mut self, source: &str, target: &str, name: &str, limited: Limited) {
+        let key = [source, target, name].map(|text| self.strings.hold(text));
+        self.change_own(key, |own| own.limit(limited));
+        self.release(&key);
+    }
+
+    /// Changes the terms of a key whose strings are held, and keeps them only if there are any.
+    fn change_own(&mut self, key: [u32; 3], change: impl FnOnce(&mut OwnTerms)) {
+        let mut own = self.own.remove(&key);
+        if own.is_some() {
+            self.release(&key);
+        }
+        change(own.get_or_insert_default());
+        let own = own.filter(|own| !own.is_empty());
+        if let Some(version) = self.acls.get_mut(&key) {
+            *version = if own.is_some() { *version | OWN } else { *version & !OWN };
+        }
+        if let Some(own) = own {
+            key.iter().for_each(|at| self.strings.again(*at, 1));
+            self.own.insert(key, own);
         }
     }
 
@@ -221,7 +283,11 @@ impl Directory {
             [source, target, name].map(|text| self.strings.find(text))
             && self.acls.remove(&[source, target, name]).is_some()
         {
-            self.release(&[source, target, name]);
+            let key = [source, target, name];
+            if self.own.contains_key(&key) {
+                self.change_own(key, |own| (own.profile, own.ends_unix_ns) = (None, 0));
+            }
+            self.release(&key);
         }
     }
 
@@ -272,6 +338,8 @@ pub struct Parts<'a> {
     pub routes: &'a snapshot::Part,
     pub acl: &'a snapshot::Part,
     pub bans: Option<&'a snapshot::Part>,
+    /// Absent from snapshots that were written when no right had terms of its own.
+    pub terms: Option<&'a snapshot::Part>,
 }
 
 /// Now, on both clocks.
@@ -285,7 +353,8 @@ impl Directory {
     /// The directory of a snapshot; it has no time of a read from the authority until one is set.
     pub fn of_snapshot(parts: &Parts<'_>, now: Now) -> Result<Self, snapshot::Unreadable> {
         let of = |part: &snapshot::Part| (part.header.version, part.header.epoch);
-        if of(parts.routes) != of(parts.acl) || parts.bans.is_some_and(|bans| of(bans) != of(parts.acl)) {
+        let others = [Some(parts.routes), parts.bans, parts.terms];
+        if others.into_iter().flatten().any(|part| of(part) != of(parts.acl)) {
             return Err(snapshot::Unreadable::Mixed);
         }
         let mut directory = Self::default();
@@ -293,6 +362,9 @@ impl Directory {
         directory.load_acl(parts.acl)?;
         if let Some(bans) = parts.bans {
             directory.load_bans(bans, now)?;
+        }
+        if let Some(terms) = parts.terms {
+            directory.load_terms(terms)?;
         }
         Ok(directory)
     }
@@ -399,6 +471,44 @@ impl Directory {
         Ok(())
     }
 
+    fn load_terms(&mut self, part: &snapshot::Part) -> Result<(), snapshot::Unreadable> {
+        for row in 0..part.header.rows {
+            let [source, target, name] = [0, 1, 2].map(|column| part.text(part.id(column, row)));
+            let (source, target, name) = (source?, target?, name?);
+            let profile = match part.number(3, row) {
+                0 => None,
+                number @ 1..=4 => Some(Profile::from_wire(number as u32)),
+                _ => return Err(snapshot::Unreadable::Row),
+            };
+            let (ends_unix_ns, limited) = (part.number(4, row), limited_of(part.number(5, row))?);
+            let of_right = profile.is_some() || ends_unix_ns != 0;
+            if of_right == (limited != Limited::No) {
+                // A row is of a right or of a limit; neither says nothing, both is what nobody writes.
+                return Err(snapshot::Unreadable::Row);
+            }
+            let known = self.own_terms(source, target, name);
+            if known.is_some_and(|own| {
+                if of_right {
+                    own.profile.is_some() || own.ends_unix_ns != 0
+                } else {
+                    own.limited != Limited::No
+                }
+            }) {
+                return Err(snapshot::Unreadable::Duplicate);
+            }
+            let key = [source, target, name].map(|text| self.strings.hold(text));
+            self.change_own(key, |own| {
+                if of_right {
+                    (own.profile, own.ends_unix_ns) = (profile, ends_unix_ns);
+                } else {
+                    own.limit(limited);
+                }
+            });
+            self.release(&key);
+        }
+        Ok(())
+    }
+
     /// Our number for each string of a part, each held once until the rows hold those they use.
     fn hold_all(&mut self, part: &snapshot::Part) -> Result<Vec<u32>, snapshot::Unreadable> {
         self.strings.reserve(part.strings());
@@ -470,15 +580,19 @@ impl Regions {
     }
 }
 
+fn limited_of(flags: u64) -> Result<Limited, snapshot::Unreadable> {
+    match flags {
+        0 => Ok(Limited::No),
+        0b001 => Ok(Limited::Yes),
+        0b011 => Ok(Limited::Watched),
+        _ => Err(snapshot::Unreadable::Row),
+    }
+}
+
 /// The terms in a row of a routes part.
 fn terms_of(part: &snapshot::Part, row: u32) -> Result<Terms, snapshot::Unreadable> {
     let flags = part.number(8, row);
-    let limited = match flags & 0b011 {
-        0 => Limited::No,
-        0b001 => Limited::Yes,
-        0b011 => Limited::Watched,
-        _ => return Err(snapshot::Unreadable::Row),
-    };
+    let limited = limited_of(flags & 0b011)?;
     if flags > 0b111 {
         return Err(snapshot::Unreadable::Row);
     }
@@ -522,7 +636,7 @@ mod tests {
         let [routes, acl] = [routes, acl].map(|table| table.write(7, 5).unwrap());
         let routes = Part::open(&routes, Kind::Routes).unwrap();
         let acl = Part::open(&acl, Kind::Acl).unwrap();
-        Directory::of_snapshot(&Parts { routes: &routes, acl: &acl, bans: None }, Now::default())
+        Directory::of_snapshot(&Parts { routes: &routes, acl: &acl, bans: None, terms: None }, Now::default())
     }
 
     fn key(directory: &Directory, row: u64) -> Option<[u32; 3]> {

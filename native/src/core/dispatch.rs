@@ -14,7 +14,7 @@ use super::fairness::{Room, Window};
 use super::frames::Limits;
 use super::grants::{Grant, Need, Purse};
 use super::ledger::Ledger;
-use super::phases::{Phases, SECOND_NS};
+use super::phases::{Phases, Profile, ProfilePhases, SECOND_NS};
 use super::plan::{Lessons, Plan};
 use super::snapshot;
 use super::unknown::{self, Unknown};
@@ -25,6 +25,8 @@ use super::verdict::{DELIVERED, ROUTE_MISSING};
 pub struct Rules {
     /// The age that a route may have.
     pub routes: Phases,
+    /// The age that a right may have.
+    pub rights: ProfilePhases,
     /// Thousandths taken off every fresh time.
     pub shorten: u16,
     /// Every command goes by Slow.
@@ -41,6 +43,7 @@ impl Default for Rules {
     fn default() -> Self {
         Self {
             routes: Phases { fresh_ns: 60 * SECOND_NS, stale_ns: 180 * SECOND_NS },
+            rights: ProfilePhases::default(),
             shorten: 0,
             cold_only: false,
             duplicates: 65_536,
@@ -50,6 +53,9 @@ impl Default for Rules {
         }
     }
 }
+
+/// Source, target and name of a limit; the source is empty for the limit of the route.
+pub type LimitKey = [Box<str>; 3];
 
 /// The directory with the rules for using it.
 #[derive(Debug)]
@@ -61,8 +67,8 @@ pub struct Dispatch {
     directory: RwLock<Directory>,
     pub(super) unknown: Mutex<Unknown>,
     duplicates: Mutex<Duplicates>,
-    /// Routes whose permits were wanted since the last report.
-    thirsty: Mutex<Vec<(Box<str>, Box<str>)>>,
+    /// Limits whose permits were wanted since the last report.
+    thirsty: Mutex<Vec<LimitKey>>,
     /// Sources that all windows count.
     counted: AtomicUsize,
     pub(super) seed: RandomState,
@@ -94,7 +100,30 @@ impl Dispatch {
     }
 
     pub fn allow(&self, source: &str, target: &str, name: &str, version: u64) {
-        self.write().allow(source, target, name, version);
+        self.allow_until(source, target, name, version, None, 0);
+    }
+
+    /// A right with a profile of its own, if any, and an end on the authority's clock, if not 0.
+    pub fn allow_until(
+        &self,
+        source: &str,
+        target: &str,
+        name: &str,
+        version: u64,
+        profile: Option<Profile>,
+        ends_unix_ns: u64,
+    ) {
+        self.write().allow(source, target, name, version, profile, ends_unix_ns);
+    }
+
+    /// The limit of one source on a route, beside that of the route.
+    pub fn limit_source(&self, source: &str, target: &str, name: &str, limited: Limited) {
+        self.write().limit_source(source, target, name, limited);
+    }
+
+    /// The authority's clock said this at or after `mono_ns`.
+    pub fn heard_time(&self, unix_ns: u64, mono_ns: i64) {
+        self.write().authority.heard(unix_ns, mono_ns);
     }
 
     pub fn deny(&self, source: &str, target: &str, name: &str) {
@@ -124,12 +153,14 @@ impl Dispatch {
         routes: &[u8],
         acl: &[u8],
         bans: Option<&[u8]>,
+        terms: Option<&[u8]>,
         now: Now,
     ) -> Result<u64, snapshot::Unreadable> {
         let routes = snapshot::Part::open(routes, snapshot::Kind::Routes)?;
         let acl = snapshot::Part::open(acl, snapshot::Kind::Acl)?;
         let bans = bans.map(|bans| snapshot::Part::open(bans, snapshot::Kind::Bans)).transpose()?;
-        let parts = Parts { routes: &routes, acl: &acl, bans: bans.as_ref() };
+        let terms = terms.map(|terms| snapshot::Part::open(terms, snapshot::Kind::Terms)).transpose()?;
+        let parts = Parts { routes: &routes, acl: &acl, bans: bans.as_ref(), terms: terms.as_ref() };
         self.replace(Directory::of_snapshot(&parts, now)?);
         Ok(acl.header.version)
     }
@@ -163,9 +194,16 @@ impl Dispatch {
 
     // -- permits ---------------------------------------------------------------------------------------
 
-    /// Takes a grant in; false when the route is not there, or needs none: its permits are to be given back.
-    pub fn grant(&self, target: &str, name: &str, grant: Grant, now_mono_ns: i64) -> bool {
+    /// Takes a grant in; false when the limit is not there: its permits are to be given back. Those of one limit
+    /// never serve another: an empty source is the route's.
+    pub fn grant(&self, source: &str, target: &str, name: &str, grant: Grant, now_mono_ns: i64) -> bool {
         let directory = self.read();
+        if !source.is_empty() {
+            let own = directory.own_terms(source, target, name).filter(|own| own.limited != Limited::No);
+            let Some(own) = own.filter(|_| now_mono_ns < grant.ends_mono_ns) else { return false };
+            own.purse().put(grant, now_mono_ns);
+            return true;
+        }
         let Some(found) = directory.route(target, name) else { return false };
         if found.route.terms.limited == Limited::No || now_mono_ns >= grant.ends_mono_ns {
             return false;
@@ -175,27 +213,36 @@ impl Dispatch {
         true
     }
 
-    /// The demand since the last report, of each route with any.
-    pub fn needs(&self, now_mono_ns: i64) -> Vec<(Box<str>, Box<str>, Need)> {
+    /// The demand since the last report, of each limit with any.
+    pub fn needs(&self, now_mono_ns: i64) -> Vec<(LimitKey, Need)> {
         let asked = std::mem::take(&mut *lock(&self.thirsty));
         let directory = self.read();
-        let need = |(target, name): (Box<str>, Box<str>)| {
-            let found = directory.route(&target, &name)?;
-            let need = found.route.live().as_mut().map(|live| live.purse.report(now_mono_ns))?;
-            Some((target, name, need))
+        let need = |key: LimitKey| {
+            let [source, target, name] = &key;
+            let need = if source.is_empty() {
+                let found = directory.route(target, name)?;
+                found.route.live().as_mut().map(|live| live.purse.report(now_mono_ns))?
+            } else {
+                directory.own_terms(source, target, name)?.purse().report(now_mono_ns)
+            };
+            Some((key, need))
         };
         asked.into_iter().filter_map(need).collect()
     }
 
     /// Gives up every permit that is left, so that it can be given back.
-    pub fn give_up(&self, now_mono_ns: i64) -> Vec<(String, String, Grant)> {
+    pub fn give_up(&self, now_mono_ns: i64) -> Vec<(LimitKey, Grant)> {
         let directory = self.read();
-        let left = |(target, name, route): (&str, &str, &Route)| {
+        let routes = directory.touched().map(|(target, name, route): (&str, &str, &Route)| {
             let grants = route.live().as_mut().map(|live| live.purse.empty(now_mono_ns)).unwrap_or_default();
-            let named = (target.to_owned(), name.to_owned());
-            grants.into_iter().map(move |grant| (named.0.clone(), named.1.clone(), grant))
-        };
-        directory.touched().flat_map(left).collect()
+            (["", target, name].map(Box::from), grants)
+        });
+        let sources = directory
+            .limited_sources()
+            .map(|(key, own)| (key.map(Box::from), own.purse().empty(now_mono_ns)));
+        let each =
+            |(key, grants): (LimitKey, Vec<Grant>)| grants.into_iter().map(move |grant| (key.clone(), grant));
+        routes.chain(sources).flat_map(each).collect()
     }
 
     // -- memory ----------------------------------------------------------------------------------------
@@ -242,8 +289,8 @@ impl Dispatch {
         lock(&self.duplicates)
     }
 
-    pub(super) fn note_thirsty(&self, routes: Vec<(Box<str>, Box<str>)>) {
-        lock(&self.thirsty).extend(routes);
+    pub(super) fn note_thirsty(&self, limits: Vec<LimitKey>) {
+        lock(&self.thirsty).extend(limits);
     }
 
     /// Plans a Batch. Bad bytes become verdicts.

@@ -1,6 +1,6 @@
 //! Tests of Fast's tables: snapshots in place of everything, and nothing left of forgotten entries.
 
-use super::directory::{BanList, Now, Terms};
+use super::directory::{BanList, Limited, Now, Terms};
 use super::dispatch::Dispatch;
 use super::grants::Grant;
 use super::phases::{Profile, SECOND_NS};
@@ -26,8 +26,15 @@ fn forgotten_entries_leave_nothing_behind() {
         dispatch.ban(BanList::Frozen, "", Some(("bot", name)), 6);
         dispatch.lift(BanList::Frozen, "", Some(("bot", name)));
     }
+    dispatch.allow_until("acme/shop", "bot", "say", 3, Some(Profile::Sync), 9);
+    dispatch.allow_until("acme/shop", "bot", "say", 4, None, 9);
+    dispatch.limit_source("acme/shop", "bot", "say", Limited::Yes);
+    dispatch.limit_source("acme/gone", "bot", "say", Limited::Yes);
     dispatch.deny("acme/shop", "bot", "say");
     dispatch.deny("acme/shop", "bot", "say");
+    for source in ["acme/shop", "acme/gone", "acme/never"] {
+        dispatch.limit_source(source, "bot", "say", Limited::No);
+    }
     dispatch.drop_route("bot", "say");
     dispatch.drop_route("nobody", "say");
     assert!(dispatch.read().holds_no_strings());
@@ -54,7 +61,7 @@ fn parts(version: u64, profile: u64) -> [Vec<u8>; 3] {
 }
 
 fn load(dispatch: &Dispatch, parts: [&[u8]; 3], unix_ns: u64) -> Result<u64, snapshot::Unreadable> {
-    dispatch.load_snapshot(parts[0], parts[1], Some(parts[2]), Now { unix_ns, mono_ns: 1000 })
+    dispatch.load_snapshot(parts[0], parts[1], Some(parts[2]), None, Now { unix_ns, mono_ns: 1000 })
 }
 
 #[test]
@@ -70,7 +77,7 @@ fn a_snapshot_takes_the_place_of_everything_and_has_no_age_of_its_own() {
     dispatch.renewed(-SECOND_NS);
     // Its limit was loaded with it.
     assert_eq!(sent(&dispatch.plan(&frame, 0)), 0);
-    dispatch.grant("bot", "sing", Grant { permits: 1, ends_mono_ns: 9, interval: 1 }, 0);
+    dispatch.grant("", "bot", "sing", Grant { permits: 1, ends_mono_ns: 9, interval: 1 }, 0);
     assert_eq!(sent(&dispatch.plan(&frame, 0)), 1);
     for name in ["say", "sing"] {
         dispatch.deny("acme/shop", "bot", name);

@@ -41,9 +41,14 @@ pub struct Need {
 impl Purse {
     /// As many of `count` permits as there are, those that end first first.
     pub fn take(&mut self, count: u64, now_mono_ns: i64) -> u64 {
-        self.wanted += count;
+        self.take_most(count, count, now_mono_ns)
+    }
+
+    /// As `take` for `wanted` commands of which no more than `most` can go.
+    pub fn take_most(&mut self, wanted: u64, most: u64, now_mono_ns: i64) -> u64 {
+        self.wanted += wanted;
         self.drop_ended(now_mono_ns);
-        let mut missing = count;
+        let mut missing = most;
         for grant in &mut self.grants {
             let taken = missing.min(grant.permits);
             (grant.permits, missing) = (grant.permits - taken, missing - taken);
@@ -51,7 +56,13 @@ impl Purse {
                 break;
             }
         }
-        count - missing
+        most - missing
+    }
+
+    /// Permits that are there.
+    pub fn left(&mut self, now_mono_ns: i64) -> u64 {
+        self.drop_ended(now_mono_ns);
+        self.grants.iter().map(|grant| grant.permits).sum()
     }
 
     /// `count` commands went although there was no permit.
@@ -74,8 +85,7 @@ impl Purse {
     /// The demand since the last report; begins the next one.
     pub fn report(&mut self, now_mono_ns: i64) -> Need {
         self.listed = false;
-        self.drop_ended(now_mono_ns);
-        let left = self.grants.iter().map(|grant| grant.permits).sum();
+        let left = self.left(now_mono_ns);
         Need { wanted: std::mem::take(&mut self.wanted), debt: self.debt, left }
     }
 

@@ -32,6 +32,7 @@ pub mod intern;
 pub mod leased_batches;
 pub mod ledger;
 pub mod new_messages;
+pub mod own_terms;
 pub mod page;
 pub mod parsed_batch;
 pub mod part_buffer;
@@ -43,6 +44,7 @@ pub mod seals;
 pub mod sending;
 pub mod split;
 pub mod telemetry;
+pub mod tenants;
 #[cfg(test)]
 mod testing;
 pub mod unknown;

@@ -23,16 +23,32 @@ impl Profile {
             _ => Self::Sync,
         }
     }
+}
 
-    /// Ages at which an entry of this profile becomes stale, and expired.
-    pub fn phases(self) -> Phases {
-        let seconds = |fresh, stale| Phases { fresh_ns: fresh * SECOND_NS, stale_ns: stale * SECOND_NS };
-        match self {
-            Self::Critical => seconds(2, 4),
-            Self::Moderate => seconds(10, 20),
-            Self::Low => seconds(30, 90),
-            Self::Sync => seconds(0, 0),
+/// The ages at which an entry of each profile becomes stale, and expired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProfilePhases {
+    pub critical: Phases,
+    pub moderate: Phases,
+    pub low: Phases,
+}
+
+impl ProfilePhases {
+    #[inline]
+    pub fn of(&self, profile: Profile) -> &Phases {
+        match profile {
+            Profile::Critical => &self.critical,
+            Profile::Moderate => &self.moderate,
+            Profile::Low => &self.low,
+            Profile::Sync => &Phases::NEVER,
         }
+    }
+}
+
+impl Default for ProfilePhases {
+    fn default() -> Self {
+        let seconds = |fresh, stale| Phases { fresh_ns: fresh * SECOND_NS, stale_ns: stale * SECOND_NS };
+        Self { critical: seconds(2, 4), moderate: seconds(10, 20), low: seconds(30, 90) }
     }
 }
 
@@ -55,6 +71,9 @@ pub struct Phases {
 }
 
 impl Phases {
+    /// Of what is never used from memory.
+    const NEVER: Self = Self { fresh_ns: 0, stale_ns: 0 };
+
     /// The phase at an age. `shorten` takes so many thousandths off the fresh time, so that many instances do
     /// not all ask again at the same moment; the stale limit is a promise and stays.
     #[inline]
@@ -73,14 +92,15 @@ mod tests {
 
     #[test]
     fn phases_end_where_they_say() {
-        let phases = Profile::Critical.phases();
+        let profiles = ProfilePhases::default();
+        let phases = profiles.of(Profile::Critical);
         let at = |age| phases.at(age, 0);
         assert_eq!(
             [at(0), at(2 * SECOND_NS - 1), at(2 * SECOND_NS)],
             [Phase::Fresh, Phase::Fresh, Phase::Stale]
         );
         assert_eq!([at(4 * SECOND_NS - 1), at(4 * SECOND_NS)], [Phase::Stale, Phase::Expired]);
-        assert_eq!(Profile::Sync.phases().at(0, 0), Phase::Expired);
+        assert_eq!(profiles.of(Profile::Sync).at(0, 0), Phase::Expired);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::deciding::{Decision, Key};
 use super::directory::Directory;
-use super::dispatch::Dispatch;
+use super::dispatch::{Dispatch, LimitKey};
 use super::duplicates::Fingerprint;
 use super::escalation::{CACHE_MISS, DEDUPE_REQUIRED, TOKEN_REQUIRED};
 use super::fairness::{BanTerms, Dominance};
@@ -111,7 +111,7 @@ struct Sorting<'a> {
     refused: Vec<(u32, u8)>,
     explained: Vec<Refusal>,
     stale_used: bool,
-    thirsty: Vec<(Box<str>, Box<str>)>,
+    thirsty: Vec<LimitKey>,
     warm_bans: Vec<WarmBan>,
     lessons: Lessons,
     told: Vec<Told>,
@@ -206,7 +206,10 @@ impl Sorting<'_> {
         self.stale_used |= outlook.usage == Some(Phase::Stale);
         counters.used(&outlook, count);
         if outlook.thirsty {
-            self.thirsty.push((Box::from(key.target), Box::from(key.name)));
+            self.thirsty.push(["", key.target, key.name].map(Box::from));
+        }
+        if outlook.source_thirsty {
+            self.thirsty.push([key.source, key.target, key.name].map(Box::from));
         }
         if let Some((dominance, terms)) = outlook.banned {
             let [source, target, name] = [key.source, key.target, key.name].map(Box::from);

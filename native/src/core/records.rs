@@ -94,6 +94,22 @@ struct Acl<'a> {
     source: &'a str,
     target: &'a str,
     name: &'a str,
+    /// In place of the route's.
+    profile: Option<u8>,
+    #[serde(default)]
+    expires_unix_ns: u64,
+}
+
+#[derive(Deserialize)]
+struct SourceQuota<'a> {
+    source: &'a str,
+    target: &'a str,
+    name: &'a str,
+    /// Otherwise it counts only while the source is banned, which is Slow's business.
+    #[serde(default)]
+    always: bool,
+    #[serde(default)]
+    shadow: bool,
 }
 
 #[derive(Deserialize)]
@@ -117,13 +133,14 @@ pub struct Tables {
     acl: Table,
     suspensions: Table,
     bans: Table,
+    terms: Table,
 }
 
 impl Default for Tables {
     fn default() -> Self {
-        let [routes, acl, suspensions, bans] =
-            [Kind::Routes, Kind::Acl, Kind::Suspensions, Kind::Bans].map(Table::new);
-        Self { routes, acl, suspensions, bans }
+        let [routes, acl, suspensions, bans, terms] =
+            [Kind::Routes, Kind::Acl, Kind::Suspensions, Kind::Bans, Kind::Terms].map(Table::new);
+        Self { routes, acl, suspensions, bans, terms }
     }
 }
 
@@ -151,7 +168,16 @@ impl Tables {
                         digest(kind, &[acl.source, acl.target, acl.name], version_text, value) == checksum,
                         damaged,
                     )?;
-                    put_acl(&mut self.acl, &acl, version).map_err(bad)?;
+                    put_acl(&mut self.acl, &mut self.terms, &acl, version).map_err(bad)?;
+                }
+                "source_quota" => {
+                    let quota: SourceQuota<'_> = json(value).ok_or(BadRecord::Value { record })?;
+                    let key = [quota.source, quota.target, quota.name];
+                    require(digest(kind, &key, version_text, value) == checksum, damaged)?;
+                    if quota.always {
+                        let flags = if quota.shadow { 0b011 } else { 0b001 };
+                        put_terms(&mut self.terms, key, [0, 0, flags]).map_err(bad)?;
+                    }
                 }
                 "suspension" => {
                     let suspension: Suspension<'_> = json(value).ok_or(BadRecord::Value { record })?;
@@ -178,13 +204,14 @@ impl Tables {
         Ok(record)
     }
 
-    /// Routes, ACL, suspensions and bans as parts of one snapshot.
-    pub fn write(&self, version: u64, epoch: u64) -> Result<[Vec<u8>; 4], Unreadable> {
+    /// Routes, ACL, suspensions, bans and terms as parts of one snapshot.
+    pub fn write(&self, version: u64, epoch: u64) -> Result<[Vec<u8>; 5], Unreadable> {
         Ok([
             self.routes.write(version, epoch)?,
             self.acl.write(version, epoch)?,
             self.suspensions.write(version, epoch)?,
             self.bans.write(version, epoch)?,
+            self.terms.write(version, epoch)?,
         ])
     }
 }
@@ -227,9 +254,18 @@ fn put_ban(table: &mut Table, ban: &Ban<'_>) -> Result<(), Unreadable> {
     table.row(&[key[0], key[1], key[2], u64::from(ban.list), ban.until_unix_ns])
 }
 
-fn put_acl(table: &mut Table, acl: &Acl<'_>, version: u64) -> Result<(), Unreadable> {
+fn put_acl(table: &mut Table, terms: &mut Table, acl: &Acl<'_>, version: u64) -> Result<(), Unreadable> {
     let key = [table.string(acl.source)?, table.string(acl.target)?, table.string(acl.name)?];
+    if acl.profile.is_some() || acl.expires_unix_ns != 0 {
+        let profile = u64::from(acl.profile.unwrap_or(0));
+        put_terms(terms, [acl.source, acl.target, acl.name], [profile, acl.expires_unix_ns, 0])?;
+    }
     table.row(&[key[0], key[1], key[2], version])
+}
+
+fn put_terms(table: &mut Table, key: [&str; 3], numbers: [u64; 3]) -> Result<(), Unreadable> {
+    let key = [table.string(key[0])?, table.string(key[1])?, table.string(key[2])?];
+    table.row(&[key[0], key[1], key[2], numbers[0], numbers[1], numbers[2]])
 }
 
 fn require(holds: bool, otherwise: BadRecord) -> Result<(), BadRecord> {
@@ -307,7 +343,7 @@ mod tests {
             r#"{"evidence":"","list":2,"name":"","reason":"","source":"a/d","target":"","until_unix_ns":0}"#;
         let cold = line("ban", &["a/d", "cold_only", "", ""], 2, value);
         assert_eq!(tables.add("ban", cold.as_bytes()), Ok(1));
-        let [routes, acl, suspensions, bans] = tables.write(9, 1).unwrap();
+        let [routes, acl, suspensions, bans, _] = tables.write(9, 1).unwrap();
         let part = Part::open(&bans, Kind::Bans).unwrap();
         assert_eq!(
             (part.text(part.id(0, 0)), part.text(part.id(2, 0)), part.number(3, 0)),

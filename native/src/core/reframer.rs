@@ -343,7 +343,7 @@ mod tests {
         let (mut arbitration, mut ledger) = Arbitration::open(&escalated, &Limits::MESH);
         let approve = |(key, target): (usize, &String)| {
             let destination = Destination { queue: 0, topic: topic(target), once_ms: 300_000 };
-            Approval { key, destination, grant: 1 }
+            Approval { key, destination, grant: 1, acl_version: 1 }
         };
         let approved: Vec<_> = targets.iter().enumerate().map(approve).collect();
         let sends = arbitration.dispatch(&mut ledger, &approved).unwrap();

@@ -39,11 +39,14 @@ pub enum Kind {
     Suspensions,
     /// source, target, name (`*` both for every route), list, end (unix ns; 0 lasts)
     Bans,
+    /// source, target, name, profile (0 is the route's), end (unix ns; 0 lasts), flags (1 limited, 2 the limit only
+    /// watches). A row is of a right, with a profile or an end of its own, or of the source's own limit.
+    Terms,
 }
 
 impl Kind {
     fn from_wire(number: u8) -> Option<Self> {
-        [Self::Routes, Self::Acl, Self::Suspensions, Self::Bans]
+        [Self::Routes, Self::Acl, Self::Suspensions, Self::Bans, Self::Terms]
             .into_iter()
             .find(|kind| kind.number() == number)
     }
@@ -54,6 +57,7 @@ impl Kind {
             Self::Acl => 2,
             Self::Suspensions => 3,
             Self::Bans => 4,
+            Self::Terms => 5,
         }
     }
 
@@ -63,6 +67,7 @@ impl Kind {
             Self::Acl => "acl",
             Self::Suspensions => "suspensions",
             Self::Bans => "bans",
+            Self::Terms => "terms",
         }
     }
 
@@ -73,6 +78,7 @@ impl Kind {
             Self::Acl => &[4, 4, 4, 8],
             Self::Suspensions => &[4],
             Self::Bans => &[4, 4, 4, 1, 8],
+            Self::Terms => &[4, 4, 4, 1, 8, 1],
         }
     }
 

@@ -36,9 +36,10 @@ pub const FAIRNESS_VIOLATION: u8 = 68;
 pub const OUTCOME_UNKNOWN: u8 = 69;
 pub const SATURATED: u8 = 70;
 pub const CONFLICT: u8 = 71;
+pub const FROZEN: u8 = 72;
 
 /// Every code with the name that people and telemetry see.
-pub const NAMES: [(u8, &str); 34] = [
+pub const NAMES: [(u8, &str); 35] = [
     (UNDECIDED, "undecided"),
     (DELIVERED, "delivered"),
     (DUPLICATE, "duplicate"),
@@ -73,6 +74,7 @@ pub const NAMES: [(u8, &str); 34] = [
     (OUTCOME_UNKNOWN, "outcome-unknown"),
     (SATURATED, "saturated"),
     (CONFLICT, "conflict"),
+    (FROZEN, "frozen"),
 ];
 
 /// The stable name of a code, such as `acl-deny`; `unknown` for a number this version does not know.

@@ -213,21 +213,23 @@ impl Arbitration {
         Ok(inner.duplicates(&self.ledger.get().lock(), key)?)
     }
 
-    #[pyo3(signature = (approved, grants = None))]
+    #[pyo3(signature = (approved, grants = None, acl_versions = None))]
     fn dispatch(
         &self,
         py: Python<'_>,
         approved: Vec<(usize, u32, String, u32)>,
         grants: Option<Vec<u8>>,
+        acl_versions: Option<Vec<u64>>,
     ) -> PyResult<Vec<Py<PlannedSend>>> {
-        let grants = grants.unwrap_or_default();
+        let (grants, acl_versions) = (grants.unwrap_or_default(), acl_versions.unwrap_or_default());
         let ledger = self.ledger.get();
         let approved: Vec<core::Approval> = approved
             .into_iter()
             .enumerate()
             .map(|(at, (key, queue, topic, once_ms))| {
                 let (topic, grant) = (Arc::from(topic), grants.get(at).copied().unwrap_or(GRANT_UNLIMITED));
-                core::Approval { key, destination: Destination { queue, topic, once_ms }, grant }
+                let acl_version = acl_versions.get(at).copied().unwrap_or(0);
+                core::Approval { key, destination: Destination { queue, topic, once_ms }, grant, acl_version }
             })
             .collect();
         let sends = py.detach(|| {

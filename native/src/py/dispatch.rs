@@ -15,7 +15,7 @@ use crate::core::dispatch as core;
 use crate::core::fairness::Fairness;
 use crate::core::frames::Limits;
 use crate::core::grants::Grant;
-use crate::core::phases::{Phases, Profile};
+use crate::core::phases::{Phases, Profile, ProfilePhases};
 use crate::core::unknown::Bounds;
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -24,6 +24,8 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 
 const MS: i64 = 1_000_000;
 const SECOND: i64 = 1_000_000_000;
+/// Fresh and stale ages of a right: critical, moderate, low.
+const DEFAULT_ACL_MS: [(u32, u32); 3] = [(2_000, 4_000), (10_000, 20_000), (30_000, 90_000)];
 
 /// (window seconds, dominant share, competing share, competitors, minimum volume, ban seconds)
 type ToldFairness = (u32, f64, f64, u32, u32, u32);
@@ -45,6 +47,7 @@ impl Dispatch {
         max_batch_commands = Limits::MESH.max_batch_commands,
         route_fresh_ms = 60_000,
         route_stale_ms = 180_000,
+        acl_ms = DEFAULT_ACL_MS,
         shorten_permille = 0,
         cold_only = false,
         duplicates = 65_536,
@@ -59,6 +62,7 @@ impl Dispatch {
         max_batch_commands: usize,
         route_fresh_ms: u32,
         route_stale_ms: u32,
+        acl_ms: [(u32, u32); 3],
         shorten_permille: u16,
         cold_only: bool,
         duplicates: usize,
@@ -71,13 +75,21 @@ impl Dispatch {
         if route_fresh_ms > route_stale_ms {
             return Err(PyValueError::new_err("route_fresh_ms is longer than route_stale_ms"));
         }
+        if acl_ms.iter().any(|(fresh_ms, stale_ms)| fresh_ms > stale_ms) {
+            return Err(PyValueError::new_err("acl_ms: a right is fresh first and stale later"));
+        }
         if shorten_permille > 1000 {
             return Err(PyValueError::new_err("shorten_permille is more than all of it"));
         }
         let limits = Limits { max_batch_bytes, max_batch_commands };
-        let [fresh_ns, stale_ns] = [route_fresh_ms, route_stale_ms].map(|ms| i64::from(ms) * MS);
+        let phases = |(fresh_ms, stale_ms)| Phases {
+            fresh_ns: i64::from(fresh_ms) * MS,
+            stale_ns: i64::from(stale_ms) * MS,
+        };
+        let [critical, moderate, low] = acl_ms.map(phases);
         let rules = core::Rules {
-            routes: Phases { fresh_ns, stale_ns },
+            routes: phases((route_fresh_ms, route_stale_ms)),
+            rights: ProfilePhases { critical, moderate, low },
             shorten: shorten_permille,
             cold_only,
             duplicates,
@@ -110,11 +122,7 @@ impl Dispatch {
         shadow: bool,
         fairness: Option<ToldFairness>,
     ) -> PyResult<()> {
-        let limited = match (limited, shadow) {
-            (false, _) => Limited::No,
-            (true, true) => Limited::Watched,
-            (true, false) => Limited::Yes,
-        };
+        let limited = read_limited(limited, shadow);
         let fairness = fairness.map_or(Ok(Fairness::default()), read_fairness)?;
         let terms = self.shared(Terms { cold_only, limited, fairness });
         let route = Route::new(queue, Arc::from(topic), Profile::from_wire(profile), strict, terms);
@@ -126,8 +134,19 @@ impl Dispatch {
         self.inner.drop_route(target, name);
     }
 
-    fn allow(&self, source: &str, target: &str, name: &str, version: u64) {
-        self.inner.allow(source, target, name, version);
+    #[pyo3(signature = (source, target, name, version, *, profile = 0, ends_unix_ns = 0))]
+    fn allow(&self, source: &str, target: &str, name: &str, version: u64, profile: u32, ends_unix_ns: u64) {
+        let profile = (profile != 0).then(|| Profile::from_wire(profile));
+        self.inner.allow_until(source, target, name, version, profile, ends_unix_ns);
+    }
+
+    #[pyo3(signature = (source, target, name, *, limited, shadow = false))]
+    fn limit_source(&self, source: &str, target: &str, name: &str, limited: bool, shadow: bool) {
+        self.inner.limit_source(source, target, name, read_limited(limited, shadow));
+    }
+
+    fn heard_time(&self, unix_ns: u64, mono_ns: i64) {
+        self.inner.heard_time(unix_ns, mono_ns);
     }
 
     fn deny(&self, source: &str, target: &str, name: &str) {
@@ -160,18 +179,22 @@ impl Dispatch {
         py.detach(|| self.inner.clear());
     }
 
-    #[pyo3(signature = (routes_part, acl_part, *, bans_part = None, now_unix_ns = 0, now_mono_ns = 0))]
+    #[allow(clippy::too_many_arguments)] // Keywords in Python.
+    #[pyo3(signature = (
+        routes_part, acl_part, *, bans_part = None, terms_part = None, now_unix_ns = 0, now_mono_ns = 0
+    ))]
     fn load_snapshot(
         &self,
         py: Python<'_>,
         routes_part: &[u8],
         acl_part: &[u8],
         bans_part: Option<&[u8]>,
+        terms_part: Option<&[u8]>,
         now_unix_ns: u64,
         now_mono_ns: i64,
     ) -> PyResult<u64> {
         let now = Now { unix_ns: now_unix_ns, mono_ns: now_mono_ns };
-        Ok(py.detach(|| self.inner.load_snapshot(routes_part, acl_part, bans_part, now))?)
+        Ok(py.detach(|| self.inner.load_snapshot(routes_part, acl_part, bans_part, terms_part, now))?)
     }
 
     fn renewed(&self, read_mono_ns: i64) {
@@ -182,7 +205,8 @@ impl Dispatch {
         self.inner.age_ns(now_mono_ns)
     }
 
-    #[pyo3(signature = (target, name, *, permits, interval, ends_mono_ns, now_mono_ns))]
+    #[allow(clippy::too_many_arguments)] // Keywords in Python.
+    #[pyo3(signature = (target, name, *, permits, interval, ends_mono_ns, now_mono_ns, source = ""))]
     fn grant(
         &self,
         target: &str,
@@ -191,26 +215,29 @@ impl Dispatch {
         interval: u64,
         ends_mono_ns: i64,
         now_mono_ns: i64,
+        source: &str,
     ) -> bool {
         let grant = Grant { permits, ends_mono_ns, interval };
-        self.inner.grant(target, name, grant, now_mono_ns)
+        self.inner.grant(source, target, name, grant, now_mono_ns)
     }
 
     #[pyo3(signature = (*, now_mono_ns))]
-    fn needs(&self, py: Python<'_>, now_mono_ns: i64) -> Vec<(String, String, u64, u64, u64)> {
+    fn needs(&self, py: Python<'_>, now_mono_ns: i64) -> Vec<(String, String, String, u64, u64, u64)> {
         py.detach(|| {
-            let told = |(target, name, need): (Box<str>, Box<str>, crate::core::grants::Need)| {
-                (target.into_string(), name.into_string(), need.wanted, need.debt, need.left)
+            let told = |(key, need): (core::LimitKey, crate::core::grants::Need)| {
+                let [source, target, name] = key.map(String::from);
+                (source, target, name, need.wanted, need.debt, need.left)
             };
             self.inner.needs(now_mono_ns).into_iter().map(told).collect()
         })
     }
 
     #[pyo3(signature = (*, now_mono_ns))]
-    fn give_up(&self, py: Python<'_>, now_mono_ns: i64) -> Vec<(String, String, u64, u64)> {
+    fn give_up(&self, py: Python<'_>, now_mono_ns: i64) -> Vec<(String, String, String, u64, u64)> {
         py.detach(|| {
-            let told = |(target, name, grant): (String, String, Grant)| {
-                (target, name, grant.interval, grant.permits)
+            let told = |(key, grant): (core::LimitKey, Grant)| {
+                let [source, target, name] = key.map(String::from);
+                (source, target, name, grant.interval, grant.permits)
             };
             self.inner.give_up(now_mono_ns).into_iter().map(told).collect()
         })
@@ -259,6 +286,14 @@ fn read_fairness(told: ToldFairness) -> PyResult<Fairness> {
     }
     let [window_ns, ban_ns] = [window, ban].map(|seconds| i64::from(seconds) * SECOND);
     Ok(Fairness { window_ns, dominant_share, competing_share, competitors, minimum_volume, ban_ns })
+}
+
+fn read_limited(limited: bool, shadow: bool) -> Limited {
+    match (limited, shadow) {
+        (false, _) => Limited::No,
+        (true, true) => Limited::Watched,
+        (true, false) => Limited::Yes,
+    }
 }
 
 fn read_list(list: u32) -> PyResult<BanList> {

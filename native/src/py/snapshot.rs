@@ -28,8 +28,8 @@ impl From<BadRecord> for PyErr {
     }
 }
 
-/// Routes, ACL, suspensions and bans, each a part.
-type Parts = (Py<PyBytes>, Py<PyBytes>, Py<PyBytes>, Py<PyBytes>);
+/// Routes, ACL, suspensions, bans and terms, each a part.
+type Parts = (Py<PyBytes>, Py<PyBytes>, Py<PyBytes>, Py<PyBytes>, Py<PyBytes>);
 
 #[pyclass(frozen, module = "snavio._native")]
 struct SnapshotTables {
@@ -50,8 +50,8 @@ impl SnapshotTables {
     #[pyo3(signature = (*, version, epoch))]
     fn parts(&self, py: Python<'_>, version: u64, epoch: u64) -> PyResult<Parts> {
         let written = py.detach(|| lock(&self.inner).write(version, epoch))?;
-        let [routes, acl, suspensions, bans] = written.map(|part| PyBytes::new(py, &part).unbind());
-        Ok((routes, acl, suspensions, bans))
+        let [routes, acl, suspensions, bans, terms] = written.map(|part| PyBytes::new(py, &part).unbind());
+        Ok((routes, acl, suspensions, bans, terms))
     }
 }
 

@@ -10,12 +10,14 @@ use super::lock;
 use crate::core::columns as core;
 use crate::core::page::Page;
 use crate::core::telemetry;
+use crate::core::tenants::{Cutter, Limits};
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Tombstones>()?;
     module.add_function(wrap_pyfunction!(telemetry_rows, module)?)?;
     module.add_function(wrap_pyfunction!(blocks_with, module)?)?;
     module.add_function(wrap_pyfunction!(read_journal_page, module)?)?;
+    module.add_function(wrap_pyfunction!(cut_by_tenant, module)?)?;
     module.add_function(wrap_pyfunction!(telemetry_columns, module)?)
 }
 
@@ -112,4 +114,42 @@ fn telemetry_columns<'py>(
         late.append((&found.source, &found.target, &found.name, times.0, times.1, found.count))?;
     }
     Ok((columns.len(), told, rare, late))
+}
+
+/// (source, family, events, JSON array); (page, at_unix_ns, name, fields); (page, tenant); counted; nobody's.
+type CutPages<'py> = (
+    Vec<(String, &'static str, u64, Bound<'py, PyBytes>)>,
+    Vec<(usize, i64, String, Bound<'py, PyBytes>)>,
+    Vec<(usize, String)>,
+    u64,
+    u64,
+);
+
+#[pyfunction]
+#[pyo3(signature = (pages, *, told, troubles, part_events, part_bytes))]
+fn cut_by_tenant<'py>(
+    py: Python<'py>,
+    pages: Vec<Bound<'py, PyBytes>>,
+    told: u32,
+    troubles: u32,
+    part_events: u64,
+    part_bytes: usize,
+) -> PyResult<CutPages<'py>> {
+    let bodies: Vec<&[u8]> = pages.iter().map(|body| body.as_bytes()).collect();
+    let (parts, after) = py.detach(|| {
+        let mut cutter = Cutter::new(Limits { told, troubles, part_events, part_bytes });
+        for (page, body) in bodies.iter().enumerate() {
+            cutter.add(page, body)?;
+        }
+        Ok::<_, PyErr>(cutter.parts())
+    })?;
+    let parts = parts
+        .into_iter()
+        .map(|part| (part.source, part.family, part.events, PyBytes::new(py, &part.body)))
+        .collect();
+    let rare = after.rare.into_iter().map(|seldom| {
+        let fields = PyBytes::new(py, &seldom.event.fields);
+        (seldom.page, seldom.event.at_unix_ns, seldom.event.name, fields)
+    });
+    Ok((parts, rare.collect(), after.spoken, after.counted, after.nobodys))
 }

@@ -28,11 +28,12 @@ from services.mailbox.state.policy import Policy
 from services.mailbox.state.ranges import ones
 from services.mailbox.state.topics import Topic
 from snavio.clock import Clock
-from snavio.domain.message import MessageState
+from snavio.domain.message import DeadReason, MessageState
+from snavio.domain.queue_address import TELEMETRY_NAME
 from snavio.errors import SnavioError
 from snavio.host.background import background
 from snavio.ports.mailbox_store import BatchRecord, MailboxStore, Progress
-from snavio.telemetry.events import Event, EventJournal
+from snavio.telemetry.events import Event, EventJournal, TelemetryDropped
 from snavio.telemetry.schema import DLQ_PRUNED
 
 TICK_SECONDS = 1.0
@@ -89,6 +90,8 @@ class Retention:
         self._next = 0
         # Where the search for old ones goes on, by topic and state; only of topics that have some.
         self._cursors: dict[tuple[str, MessageState], int] = {}
+        # Telemetry that expired in its queue and was told of, by topic; of topics that exist.
+        self._unconsumed: dict[str, int] = {}
         self._log = structlog.get_logger()
 
     async def step(self) -> None:
@@ -141,6 +144,9 @@ class Retention:
             ready_s = self._delivery.policies.of(topic.name).ready_s
             if topic.oldest_age_ns <= self._age.before_ns(ready_s):
                 return True
+            most = self._delivery.policies.of(topic.name).ready_messages
+            if most and topic.messages > most:
+                return True
         if not (topic.delivered or topic.dead or topic.canceled):
             return False
         policy = self._delivery.policies.of(topic.name)
@@ -153,6 +159,8 @@ class Retention:
         more = False
         if topic.messages:
             more |= await self._expire_ready(topic, policy)
+            more |= await self._make_room(topic, policy)
+        self._tell_unconsumed(topic)
         if topic.delivered:
             more |= await self._remove_delivered(topic, policy)
         for state in (MessageState.DEAD, MessageState.CANCELED):
@@ -180,6 +188,37 @@ class Retention:
         ages = (batch.stored_age_ns for batch in topic.batches.values() if batch.stored_age_ns > before)
         topic.oldest_age_ns = min(on_disk, min(ages, default=now))
         return False
+
+    async def _make_room(self, topic: Topic, policy: Policy) -> bool:
+        """End the oldest of a topic that takes new messages rather than keep them; whether there are more."""
+        surplus = topic.messages - topic.settling - policy.ready_messages
+        if not policy.ready_messages or surplus <= 0:
+            return False
+        now = self._age.now_ns()
+        ended = self._delivery.endings.expire_ready(
+            topic.name, now, limit=SLICE_BATCHES, most_messages=surplus
+        )
+        self._delivery.window.sweep(topic.name)
+        if not ended and (asked := self._delivery.window.shortage(topic.name)) is not None:
+            await self._rows.refill(self._delivery, asked)
+            return True
+        return ended == SLICE_BATCHES
+
+    def _tell_unconsumed(self, topic: Topic) -> None:
+        """Tell a tenant, once for each look, that telemetry went from its queue unread."""
+        if topic.name.partition("/")[2] != TELEMETRY_NAME:
+            return
+        expired = topic.died.get(DeadReason.EXPIRED, 0)
+        # A topic that was let go of and came back counts from nothing.
+        news = expired - min(expired, self._unconsumed.get(topic.name, 0))
+        if not news:
+            return
+        self._unconsumed[topic.name] = expired
+        age_s = (
+            max(0.0, (self._clock.unix_ns() - topic.oldest_unix_ns) / 1e9) if topic.oldest_unix_ns else 0.0
+        )
+        event = TelemetryDropped(topic.tenant, news, "queue_unconsumed", age_s, None)
+        self._events.record(event, at_unix_ns=self._clock.unix_ns())
 
     async def _oldest_on_disk(self, topic: Topic, *, default: int) -> int:
         """The age of the first batch that waits on disk alone."""

@@ -5,6 +5,7 @@ Never ends a message without a reason in the DLQ.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from services.mailbox.state.leases import Batch, Settling
@@ -62,11 +63,11 @@ class Endings:
         self._transitions.send_off(settling)
         return sum(moved.messages for moved in settling.moved)
 
-    def expire_ready(self, name: str, before_ns: int, *, limit: int) -> int:
+    def expire_ready(self, name: str, before_ns: int, *, limit: int, most_messages: float = math.inf) -> int:
         """Send what waits since the store's age was at most `before_ns` to the DLQ, unless it is leased.
 
-        It waits since it was stored, or came back from an end. At most `limit` batches of those in memory; of how
-        many something went.
+        It waits since it was stored, or came back from an end. At most `limit` batches of those in memory, the oldest
+        first, and no further one after `most_messages`; of how many something went.
         """
         topic = self._topics.topic(name)
         if topic is None:
@@ -75,6 +76,8 @@ class Endings:
         settling = Settling()
         seen = 0
         for batch in sorted(old, key=lambda one: one.batch_id):
+            if sum(moved.messages for moved in settling.moved) >= most_messages:
+                break
             before = len(settling.moved)
             for lo, hi, tried in list(batch.open(batch.bound(), 0, batch.count)):
                 if tried.revived_age_ns > before_ns:

@@ -25,6 +25,9 @@ class Policy:
     backoff_max_ms: int = 60_000
     ready_s: int = 7 * DAY_S
     """Time without an acknowledgement after which a message goes to the DLQ as expired."""
+    ready_messages: int = 0
+    """Messages that wait before the oldest go to the DLQ as expired, so that a full topic takes new ones; 0: no such
+    bound, and senders are refused."""
     inflight_visibilities: int = 10
     """A lease can be extended to this many times its visibility, and then ends."""
     delivered_s: int = 0
@@ -58,7 +61,11 @@ class Policies:
 
     def of(self, topic: str) -> Policy:
         """The rules of a topic."""
-        return self.by_topic.get(topic, self.default)
+        found = self.by_topic.get(topic)
+        if found is None and self.by_topic:
+            # A rule of every tenant's topic with this name.
+            found = self.by_topic.get("*/" + topic.partition("/")[2])
+        return found or self.default
 
 
 BOUNDS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
@@ -67,6 +74,7 @@ BOUNDS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
         "backoff_base_ms": (1, 3_600_000),
         "backoff_max_ms": (1, 43_200_000),
         "ready_s": (1, 315_360_000),
+        "ready_messages": (0, 1_000_000_000_000),
         "inflight_visibilities": (1, 10_000),
         "delivered_s": (0, 315_360_000),
         "delivered_messages": (0, 1_000_000_000),
@@ -81,7 +89,10 @@ assert set(BOUNDS) == {one.name for one in fields(Policy)}
 
 
 def topic_rules(text: str, default: Policy) -> dict[str, Policy]:
-    """The rules of topics that have their own: `<topic> <rule>=<number> …; <topic> …`. ValueError with a sentence."""
+    """The rules of topics that have their own: `<topic> <rule>=<number> …; <topic> …`. ValueError with a sentence.
+
+    `*/<name>` is the topic of that name of every tenant that has no rules of its own for it.
+    """
     found: dict[str, Policy] = {}
     for part in filter(None, map(str.strip, text.split(";"))):
         topic, *rules = part.split()

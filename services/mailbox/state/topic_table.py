@@ -68,7 +68,10 @@ class TopicTable:
         held = topic.by_shard.get(shard, 0) if topic is not None else 0
         if held + messages > self.limits.topic_messages:
             self.rejected["shard-full"] += messages
-            raise Saturated("The topic is full.", retry_after_ms=self.limits.retry_after_ms)
+            raise Saturated(
+                f"The topic {name} is full: it holds {held} of {self.limits.topic_messages} messages.",
+                retry_after_ms=self.limits.retry_after_ms,
+            )
         tenant = name.partition("/")[0]
         try:
             self.shares.stored.reserve(tenant, size)

@@ -46,7 +46,8 @@ class Resolved:
     suspended: bool
     warm_banned: bool
     source_quota: SourceQuota | None
-    frozen: bool = False
+    freeze: Ban | None = None
+    acl_version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,7 @@ class DirectoryReader:
             directory_epoch=page.directory_epoch,
             change=entries,
             more=cut or page.more,
+            now_unix_ns=self.clock.unix_ns(),
         )
 
     async def resolve(self, keys: Sequence[Key]) -> tuple[int, list[Resolved]]:
@@ -131,11 +133,14 @@ def _resolve(view: DirectoryView, key: Key, now_unix_ns: int) -> Resolved:
     listed = BanList.WARM_BAN.name.lower()
     bans = (view.find(Ban, source, listed, target, name), view.find(Ban, source, listed, "", ""))
     freezes = [view.find(Ban, "", BanList.FROZEN.name.lower(), target, of) for of in (name, "")]
+    right = view.find(AclEntry, *key)
+    allowed = right is not None and not is_over(right, now_unix_ns)
     return Resolved(
         route=None if route is None or is_over(route, now_unix_ns) else route,
-        allowed=view.find(AclEntry, source, target, name) is not None,
+        allowed=allowed,
         suspended=suspension_of(view, source, now_unix_ns) is not None,
         warm_banned=any(ban is not None and not is_over(ban, now_unix_ns) for ban in bans),
         source_quota=view.find(SourceQuota, source, target, name),
-        frozen=any(freeze is not None and not is_over(freeze, now_unix_ns) for freeze in freezes),
+        freeze=next((each for each in freezes if each is not None and not is_over(each, now_unix_ns)), None),
+        acl_version=view.version_of(AclEntry, *key) if allowed else 0,
     )

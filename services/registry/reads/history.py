@@ -31,6 +31,7 @@ MAX_RANGE: Final = 100_000
 STEP: Final = 5_000
 MAX_SUSPENDED: Final = 100_000
 _KEY_PARTS: Final = {"acl": 3, "source_quota": 3, "access_request": 3, "ban": 4, "route": 2, "service": 2} | {
+    "profile_limit": 2,
     "principal": 2,
     "alert_channel": 2,
     "ban_proposal": 1,
@@ -104,7 +105,9 @@ class History:
         return AccessAtTime(
             version=version,
             routed=any(not is_over(route.value, at_ns) for route in routes),
-            rights=[as_seen(change, reader) for change in rights[:MAX_LISTED]],
+            rights=[
+                as_seen(change, reader) for change in rights[:MAX_LISTED] if not is_over(change.value, at_ns)
+            ],
             suspended=frozenset(s.value.key[0] for s in kept_out if not is_over(s.value, at_ns)),
             more=len(rights) > MAX_LISTED,
         )
@@ -117,7 +120,12 @@ class History:
         if target:
             await self.directory.read(lambda view: owned_since(view, reader, target))
         start, end = await self.directory.version_at(from_ns), await self.directory.version_at(to_ns)
-        moved = [change for change in _net(await self._rights_moved(start, end)) if _is_of(change, target)]
+        moved = [
+            change
+            for change in _net(await self._rights_moved(start, end))
+            # One whose end had come by then, while its tombstone was still to be written, was no right any more.
+            if _is_of(change, target) and (change.deleted or not is_over(change.value, to_ns))
+        ]
         _, seen = await self.directory.read(
             lambda view: [
                 change

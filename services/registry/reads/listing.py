@@ -19,6 +19,7 @@ from snavio.domain.directory import (
     BanList,
     DirectoryView,
     Principal,
+    ProfileLimit,
     Route,
     Service,
     SourceQuota,
@@ -40,7 +41,7 @@ GROUPS: Final = 500
 LISTED: Final[dict[str, type[Value]]] = {
     name: kind for name, kind in KINDS.items() if name not in ("access_request", "ban_proposal")
 }
-OF_TARGET: Final = (Route, AclEntry, SourceQuota)
+OF_TARGET: Final = (Route, AclEntry, SourceQuota, ProfileLimit)
 _MARK: Final = "~"
 _FROZEN: Final = BanList.FROZEN.name.lower()
 GroupReading: TypeAlias = Callable[[tuple[str, ...], int], Sequence[Value]]

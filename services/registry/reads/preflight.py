@@ -18,6 +18,7 @@ from snavio.domain.directory import (
     Profile,
     Route,
     Service,
+    SourceQuota,
     Suspension,
     Target,
     acts_for,
@@ -29,6 +30,7 @@ from snavio.domain.identity import Identity, IdentityKind
 from snavio.domain.queue_address import address
 from snavio.domain.verdict import Verdict
 from snavio.errors import NotAllowed
+from snavio.native import format_timestamp
 
 MAX_BANS = 1000
 
@@ -65,10 +67,16 @@ class Facts:
     suspension: Suspension | None
     owner: str
     route: Route | None
-    allowed: bool
+    right: AclEntry | None
     acl_version: int
     bans: tuple[Ban, ...]
+    quota: SourceQuota | None = None
     freeze: Ban | None = None
+
+    @property
+    def allowed(self) -> bool:
+        """The right stands."""
+        return self.right is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +97,7 @@ def facts_for(source: str, target: str, name: str, now_unix_ns: int) -> Callable
     def question(view: DirectoryView) -> Facts:
         claimed = view.find(Target, target)
         route = view.find(Route, target, name)
+        right = view.find(AclEntry, source, target, name)
         return Facts(
             source,
             target,
@@ -97,8 +106,9 @@ def facts_for(source: str, target: str, name: str, now_unix_ns: int) -> Callable
             suspension=suspension_of(view, source, now_unix_ns),
             owner=claimed.tenant if claimed is not None else "",
             route=None if route is None or is_over(route, now_unix_ns) else route,
-            allowed=view.find(AclEntry, source, target, name) is not None,
+            right=right if right is not None and not is_over(right, now_unix_ns) else None,
             acl_version=view.version_of(AclEntry, source, target, name),
+            quota=view.find(SourceQuota, source, target, name),
             bans=tuple(
                 ban
                 for ban in view.under(Ban, source, limit=MAX_BANS)
@@ -139,7 +149,7 @@ def gates(facts: Facts, sight: ReaderRights, *, has_keys: bool | None) -> Iterat
     yield _keyset(facts, sight, has_keys)
     yield _route(facts)
     yield _acl(facts, sight)
-    for report in (_profile(facts.route), _limit(facts.route)):
+    for report in (_profile(facts), _limit(facts.route), *_own_limit(facts)):
         # How an owner runs its route is for those who may use it.
         may_know = sight.owner or facts.allowed
         yield (
@@ -202,9 +212,11 @@ def _route(facts: Facts) -> GateReport:
 
 
 def _acl(facts: Facts, sight: ReaderRights) -> GateReport:
-    if facts.allowed:
+    if facts.right is not None:
         since = f" since version {facts.acl_version}" if facts.acl_version else ""
-        return GateReport("acl", GateState.PASSES, f"Allowed{since}.")
+        end = facts.right.expires_unix_ns
+        until = f", until {format_timestamp(end)}" if end else ""
+        return GateReport("acl", GateState.PASSES, f"Allowed{since}{until}.")
     words = f"{facts.source} {facts.target} {facts.name}"
     advice = (
         f"`snavio acl grant {words}`"
@@ -216,22 +228,41 @@ def _acl(facts: Facts, sight: ReaderRights) -> GateReport:
     )
 
 
-def _profile(route: Route | None) -> GateReport:
+def _profile(facts: Facts) -> GateReport:
+    route, own = facts.route, facts.right.profile if facts.right is not None else None
     if route is None:
         return GateReport("profile", GateState.UNKNOWN, "There is no route to have one.")
-    if route.profile is Profile.SYNC:
-        return GateReport("profile", GateState.NOTE, "sync: every command is decided by Slow.")
-    return GateReport("profile", GateState.PASSES, f"{route.profile.name.lower()}: decided from memory.")
+    profile = own or route.profile
+    whose = f", the right's own (the route's is {route.profile.name.lower()})" if own is not None else ""
+    if profile is Profile.SYNC:
+        return GateReport("profile", GateState.NOTE, f"sync{whose}: every command is decided by Slow.")
+    return GateReport("profile", GateState.PASSES, f"{profile.name.lower()}{whose}: decided from memory.")
 
 
 def _limit(route: Route | None) -> GateReport:
     limit: Limit | None = route.limit if route is not None else None
     if limit is None:
         return GateReport("limit", GateState.PASSES, "No limit.")
-    burst = f", {limit.burst} in a second" if limit.burst else ""
-    shadow = "; counted, not enforced" if limit.shadow else ""
-    detail = f"{limit.max} in {limit.interval_seconds} s from all sources together{burst}{shadow}."
+    whose = ", the target's for this profile" if limit.by_profile else ""
+    detail = f"{_amount(limit)} from all sources together{whose}{_more(limit)}."
     return GateReport("limit", GateState.NOTE, detail)
+
+
+def _own_limit(facts: Facts) -> Iterator[GateReport]:
+    quota = facts.quota
+    if quota is not None:
+        when = "" if quota.always else ", while it is banned from the warm path"
+        detail = f"{_amount(quota)} from {facts.source} alone{when}{_more(quota)}."
+        yield GateReport("source-limit", GateState.NOTE, detail)
+
+
+def _amount(limit: Limit | SourceQuota) -> str:
+    return f"{limit.max} in {limit.interval_seconds} s"
+
+
+def _more(limit: Limit | SourceQuota) -> str:
+    burst = f", {limit.burst} in a second" if limit.burst else ""
+    return burst + ("; counted, not enforced" if limit.shadow else "")
 
 
 def _lists(facts: Facts, sight: ReaderRights) -> GateReport:
@@ -240,7 +271,9 @@ def _lists(facts: Facts, sight: ReaderRights) -> GateReport:
         why = f": {facts.freeze.reason}" if facts.freeze.reason and (sight.owner or sight.operator) else ""
         words = f"{facts.freeze.target} {facts.freeze.name}".strip()
         advice = f"`snavio unfreeze {words}`" if sight.operator else "Ask an operator."
-        return GateReport("lists", GateState.FAILS, f"{what} is frozen{why}.", advice, Verdict.ACL_DENY)
+        end = facts.freeze.until_unix_ns
+        until = f" until {format_timestamp(end)}" if end else ""
+        return GateReport("lists", GateState.FAILS, f"{what} is frozen{until}{why}.", advice, Verdict.FROZEN)
     if not facts.bans:
         return GateReport("lists", GateState.PASSES, "On no list.")
     cold = any(ban.list is BanList.COLD_ONLY for ban in facts.bans)

@@ -15,6 +15,7 @@ from snavio.domain.directory import (
     BanProposal,
     Change,
     DirectoryView,
+    ProfileLimit,
     Route,
     SourceQuota,
     Suspension,
@@ -45,7 +46,7 @@ def stake(view: DirectoryView, reader: Identity, kind: type[Value], key: Sequenc
     if sees_all(reader):
         return 0
     target, source, tenant = "", "", ""
-    if kind in (Target, Route):
+    if kind in (Target, Route, ProfileLimit):
         target = key[0]
     elif kind in (AclEntry, SourceQuota):
         source, target = key[0], key[1]

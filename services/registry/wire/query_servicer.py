@@ -16,10 +16,9 @@ from services.registry.reads.history import History
 from services.registry.reads.preflight import facts_for
 from services.registry.reads.unchanged_cache import UnchangedCache
 from services.registry.reads.visibility import owned_since, require_stake
-from services.registry.signer.signer_calls import SignerCalls
 from services.registry.writes.access_requests import AccessRequests
 from services.registry.writes.ownership import Ownership
-from snavio.domain.directory import AclEntry, DirectoryView, Service, require_name, require_source
+from snavio.domain.directory import AclEntry, DirectoryView, Service, is_over, require_name, require_source
 from snavio.domain.directory.rules import require_target
 from snavio.errors import BadRequest
 from snavio.ports.directory import Directory
@@ -33,12 +32,12 @@ MAX_LISTED: Final = 5000
 class QueryServicer:
     """Every method of `snavio.v1.Registry` that reads."""
 
-    def __init__(self, *, directory: Directory, ownership: Ownership, trust: SignerCalls) -> None:
+    def __init__(self, *, directory: Directory, ownership: Ownership, forecast: Forecast) -> None:
         self._directory = directory
-        self._forecast = Forecast(trust)
+        self._forecast = forecast
         self._clock = ownership.clock
         self._reader = DirectoryReader(directory, ownership.clock)
-        self._unchanged = UnchangedCache(directory)
+        self._unchanged = UnchangedCache(directory, ownership.clock)
         self._followers = Followers(ownership.clock)
         self._past = History(directory, ownership.clock)
         self._asking = AccessRequests(ownership)
@@ -97,7 +96,9 @@ class QueryServicer:
                     suspended=answer.suspended,
                     warm_banned=answer.warm_banned,
                     source_quota=value_to_wire(answer.source_quota) if answer.source_quota else None,
-                    frozen=answer.frozen,
+                    frozen=answer.freeze is not None,
+                    frozen_until_unix_ns=answer.freeze.until_unix_ns if answer.freeze is not None else 0,
+                    acl_version=answer.acl_version,
                 )
                 for answer in answers
             ],
@@ -115,7 +116,9 @@ class QueryServicer:
     async def check(self, request: wire.CheckRequest, call: Call) -> wire.CheckResponse:
         question = facts_for(request.source, request.target, request.name, self._clock.unix_ns())
         version, facts = await self._directory.read(question)
-        return await self._forecast.of(facts, reader=call.peer.identity, version=version)
+        return await self._forecast.of(
+            facts, reader=call.peer.identity, version=version, caller_unix_ns=request.caller_unix_ns
+        )
 
     async def history(self, request: wire.HistoryRequest, call: Call) -> wire.HistoryResponse:
         changes = await self._past.history(
@@ -175,6 +178,8 @@ class QueryServicer:
         if target:
             require_target(target, "target")
 
+        now = self._clock.unix_ns()
+
         def question(view: DirectoryView) -> list[AclEntry]:
             if service is not None and target:
                 require_stake(view, reader, AclEntry, (source, target, ""))
@@ -188,7 +193,7 @@ class QueryServicer:
         version, found = await self._directory.read(question)
         return wire.ListAccessResponse(
             version=version,
-            acl=[value_to_wire(entry) for entry in found[:MAX_LISTED]],
+            acl=[value_to_wire(entry) for entry in found[:MAX_LISTED] if not is_over(entry, now)],
             more=len(found) > MAX_LISTED,
         )
 
@@ -197,10 +202,12 @@ class QueryServicer:
     ) -> wire.ListAccessRequestsResponse:
         tenant = request.tenant or call.peer.identity.tenant
         require_name(tenant, "tenant")
-        _, (incoming, outgoing) = await self._directory.read(
+        _, (incoming, outgoing, gone) = await self._directory.read(
             self._asking.concerning(call.peer.identity, tenant)
         )
-        return wire.ListAccessRequestsResponse(
-            incoming=[value_to_wire(asked) for asked in incoming],
-            outgoing=[value_to_wire(asked) for asked in outgoing],
-        )
+        lists = []
+        for requests in (incoming, outgoing):
+            lists.append([value_to_wire(asked) for asked in requests])
+            for asked, told in zip(requests, lists[-1], strict=True):
+                told.right_ended = asked.acl in gone
+        return wire.ListAccessRequestsResponse(incoming=lists[0], outgoing=lists[1])

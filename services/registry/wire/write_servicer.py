@@ -20,9 +20,9 @@ from services.registry.writes.batch import BatchWriter, wanted_from_wire
 from services.registry.writes.ownership import Ownership, expecting
 from snavio.domain.directory import (
     AccessRequest,
-    AclEntry,
     Ban,
     BanList,
+    Principal,
     Route,
     Service,
     Suspension,
@@ -53,6 +53,7 @@ class WriteServicer:
         directory: Directory,
         ownership: Ownership,
         trust: SignerCalls,
+        forecast: Forecast,
         spares: Callable[[str], bool] = lambda _source: False,
     ) -> None:
         self._directory = directory
@@ -60,7 +61,7 @@ class WriteServicer:
         self._ownership = ownership
         self._trust = trust
         self._asking = AccessRequests(ownership)
-        self._forecast = Forecast(trust)
+        self._forecast = forecast
         self._signer_sync = SignerSync(directory, trust, ownership.clock)
         self.joint_writes = JointWrites()
         """Writes at Signer and in the directory; finish them before the directory is closed."""
@@ -105,12 +106,25 @@ class WriteServicer:
 
     async def create_enrolment(self, request: wire.EnrolmentTokenRequest, call: Call) -> wire.EnrolmentToken:
         require_name(request.tenant, "tenant")
-        _, tenant = await self._directory.read(lambda view: view.find(Tenant, request.tenant))
+        _, (tenant, principal) = await self._directory.read(
+            lambda view: (
+                view.find(Tenant, request.tenant),
+                view.find(Principal, request.tenant, request.principal) if request.principal else None,
+            )
+        )
         if tenant is None:
             # Whoever enrolled with it would be a principal of whatever tenant gets this name.
             raise NotFound(
-                f"There is no tenant {request.tenant}; registering one answers with its first token.",
+                f"There is no tenant {request.tenant}: `snavio tenant invite {request.tenant} --contact "
+                "ADDRESS` makes and invites one.",
                 reason="no-tenant",
+            )
+        if request.principal and principal is None:
+            # A misspelled name would become a principal that no registration names and nobody looks for.
+            raise NotFound(
+                f"There is no principal {request.principal} of {request.tenant}: a registration's `principals` "
+                f"makes it, and so does `snavio tenant invite {request.tenant} --principal {request.principal}`.",
+                reason="no-principal",
             )
         made = await self._trust.token(
             tenant.tenant,
@@ -228,7 +242,14 @@ class WriteServicer:
         return await self._write(self._asking.ask(call.peer.identity, asked), call, options)
 
     async def answer_access(self, request: wire.AnswerAccessRequest, call: Call) -> wire.WriteResponse:
-        acl = AclEntry(request.source, request.target, request.name)
+        wanted = wire.AclEntry(
+            source=request.source,
+            target=request.target,
+            name=request.name,
+            profile=request.profile,
+            ttl_seconds=request.ttl_seconds,
+        )
+        acl = acl_from_wire(wanted)
         require_text(request.options.reason, "options.reason")
         decision = self._asking.answer(
             call.peer.identity, acl, grant=request.grant, words=request.options.reason

@@ -49,7 +49,8 @@ class AccessRequests:
             if view.find(Target, request.target) is None:
                 raise NotFound(f"Nobody has claimed the target {request.target}.", reason="unknown-target")
             self.ownership.require_route(view, request.target, request.name)
-            if view.find(AclEntry, *request.acl.key) is not None:
+            standing_right = view.find(AclEntry, *request.acl.key)
+            if standing_right is not None and not is_over(standing_right, now):
                 raise Conflict(f"{request.source} may send this already.", reason="already-granted")
             asked = replace(
                 request,
@@ -86,8 +87,12 @@ class AccessRequests:
                     reason="already-answered",
                 )
             if request.state is state:
-                # Said twice is said once: only the right itself is written again, in case it was revoked.
-                return [self.ownership.grant(actor, acl)(view)] if grant else [Draft(request)]
+                # Said twice is said once: only the right itself is written again, in case it was revoked. One that
+                # stands keeps its end and its profile.
+                standing = view.find(AclEntry, *acl.key)
+                if not grant or (standing is not None and not is_over(standing, now)):
+                    return [Draft(request)]
+                return [self.ownership.grant(actor, acl)(view)]
             answered = replace(request, state=state, answer=words, expires_unix_ns=now + REQUEST_LIFE_NS)
             drafts = [Draft(answered)]
             if grant:
@@ -98,13 +103,15 @@ class AccessRequests:
 
     def concerning(
         self, reader: Identity, tenant: str
-    ) -> Callable[[DirectoryView], tuple[list[AccessRequest], list[AccessRequest]]]:
-        """Requests for the targets of a tenant, and requests by the tenant."""
+    ) -> Callable[[DirectoryView], tuple[list[AccessRequest], list[AccessRequest], frozenset[AclEntry]]]:
+        """Requests for the targets of a tenant, requests by the tenant, and the granted rights that are gone."""
         if not acts_for(reader, tenant):
             raise NotAllowed(f"{reader} may not read the requests of tenant {tenant}.", reason="not-owner")
         now = self.ownership.clock.unix_ns()
 
-        def question(view: DirectoryView) -> tuple[list[AccessRequest], list[AccessRequest]]:
+        def question(
+            view: DirectoryView,
+        ) -> tuple[list[AccessRequest], list[AccessRequest], frozenset[AclEntry]]:
             incoming: list[AccessRequest] = []
             for target in view.under(Target, tenant, limit=self.ownership.bounds.targets_per_tenant):
                 room = MAX_LISTED - len(incoming)
@@ -116,10 +123,19 @@ class AccessRequests:
                     if _asked(view, *request.key) is not None
                 ]
             outgoing = view.under(AccessRequest, tenant, limit=MAX_LISTED)
-            return (
-                [request for request in incoming if not is_over(request, now)],
-                [request for request in outgoing if not is_over(request, now)],
-            )
+            shown = [
+                [request for request in requests if not is_over(request, now)]
+                for requests in (incoming, outgoing)
+            ]
+            granted = {
+                request.acl
+                for requests in shown
+                for request in requests
+                if request.state is RequestState.GRANTED
+            }
+            rights = {acl: view.find(AclEntry, *acl.key) for acl in granted}
+            gone = (acl for acl, right in rights.items() if right is None or is_over(right, now))
+            return shown[0], shown[1], frozenset(gone)
 
         return question
 

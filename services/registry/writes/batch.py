@@ -229,4 +229,6 @@ def _named(entry: wire.Entry) -> wire.Entry:
         case "alert_channel":
             entry.alert_channel.channel = wire.CHANNEL_KIND_DASHBOARD
             entry.alert_channel.address = ""
+        case "profile_limit":
+            entry.profile_limit.limit.max = entry.profile_limit.limit.interval_seconds = 1
     return entry

@@ -17,6 +17,7 @@ from snavio.domain.directory import (
     DirectoryView,
     Draft,
     Principal,
+    ProfileLimit,
     Route,
     Service,
     SourceQuota,
@@ -114,6 +115,7 @@ class Deletions:
             *routes,
             *view.under(AclEntry, target, limit=most),
             *view.under(SourceQuota, target, limit=most),
+            *view.under(ProfileLimit, target, limit=most),
         ]
         _bounded(in_the_way)
         # The next owner of the name must not find requests that were made to this one.

@@ -13,6 +13,7 @@ from snavio.domain.directory import (
     DirectoryView,
     Draft,
     Principal,
+    ProfileLimit,
     Route,
     Service,
     SourceQuota,
@@ -20,6 +21,7 @@ from snavio.domain.directory import (
     Tenant,
     Value,
 )
+from snavio.domain.directory.route import Profile
 from snavio.errors import Saturated
 
 
@@ -53,6 +55,8 @@ class EntryLimits:
             AlertChannel: self.channels_per_tenant,
             Ban: self.bans_per_source,
             BanProposal: self.proposals_per_source,
+            # One for each profile.
+            ProfileLimit: len(Profile),
         }.get(kind)
 
     def added(self, view: DirectoryView, value: Value) -> Draft:

@@ -20,6 +20,7 @@ from snavio.domain.directory import (
     DirectoryView,
     Draft,
     Principal,
+    ProfileLimit,
     Route,
     Service,
     SourceQuota,
@@ -34,6 +35,7 @@ from snavio.domain.directory import (
 )
 from snavio.domain.directory.route import QueueKind
 from snavio.domain.identity import Identity
+from snavio.domain.queue_address import RESERVED_PREFIX
 from snavio.errors import BadRequest, Conflict, NotFound
 from snavio.ports.directory import Decision as AnyDecision
 
@@ -60,7 +62,12 @@ class Ownership:
         return self._of_tenant(actor, service, service.tenant)
 
     def claim_target(self, actor: Identity, target: Target) -> Decision:
-        """A name belongs to the tenant that claimed it first."""
+        """A name belongs to the tenant that claimed it first; those of the mesh's own topics belong to nobody."""
+        if target.target.startswith(RESERVED_PREFIX):
+            raise BadRequest(
+                f"target.target: names that begin with {RESERVED_PREFIX} are reserved.",
+                reason="reserved-name",
+            )
         require_tenant(actor, target.tenant)
 
         def decide(view: DirectoryView) -> Draft:
@@ -78,7 +85,7 @@ class Ownership:
         def decide(view: DirectoryView) -> Draft:
             owner_of(view, actor, target.target)
             require_not_frozen(view, target.target, self.clock.unix_ns())
-            for kind in (Route, AclEntry, SourceQuota):
+            for kind in (Route, AclEntry, SourceQuota, ProfileLimit):
                 if view.count(kind, target.target):
                     raise Conflict(
                         f"The target {target.target} still has {kind.kind} entries; delete them first.",
@@ -94,18 +101,39 @@ class Ownership:
         timed = route.beginning(self.clock.unix_ns())
 
         def decide(view: DirectoryView) -> Draft:
-            return self.bounds.added(view, timed.addressed_to(owner_of(view, actor, route.target)))
+            addressed = timed.addressed_to(owner_of(view, actor, route.target))
+            limit = view.find(ProfileLimit, route.target, route.profile.name.lower())
+            return self.bounds.added(view, addressed.limited_by(limit))
+
+        return decide
+
+    def put_profile_limit(
+        self, actor: Identity, limit: ProfileLimit, *, deleted: bool = False
+    ) -> Callable[[DirectoryView], Sequence[Draft]]:
+        """The owner limits every route of a profile that has no limit of its own; those routes are written with it."""
+
+        def decide(view: DirectoryView) -> Sequence[Draft]:
+            owner_of(view, actor, limit.target)
+            own = Draft(limit, deleted=True) if deleted else self.bounds.added(view, limit)
+            routes = view.under(Route, limit.target, limit=self.bounds.routes_per_target)
+            limited = [
+                route.limited_by(None if deleted else limit)
+                for route in routes
+                if route.profile is limit.profile and not is_over(route, self.clock.unix_ns())
+            ]
+            return [own, *(Draft(after) for after in limited if after != view.find(Route, *after.key))]
 
         return decide
 
     def grant(self, actor: Identity, acl: AclEntry) -> Decision:
         """The owner allows a source; source and route must exist, so that a typo is found at once."""
+        timed = acl.beginning(self.clock.unix_ns())
 
         def decide(view: DirectoryView) -> Draft:
             owner_of(view, actor, acl.target)
             _require_service_exists(view, acl.source, "acl.source")
             self.require_route(view, acl.target, acl.name)
-            return self.bounds.added(view, acl)
+            return self.bounds.added(view, timed)
 
         return decide
 
@@ -166,7 +194,7 @@ class Ownership:
 
         return decide
 
-    def decision(self, actor: Identity, value: Value, *, deleted: bool) -> Decision:
+    def decision(self, actor: Identity, value: Value, *, deleted: bool) -> AnyDecision:
         """The rule for one write of a batch."""
         match value:
             case Tenant() if not deleted:
@@ -183,6 +211,8 @@ class Ownership:
                 return self.remove(actor, value) if deleted else self.grant(actor, value)
             case SourceQuota():
                 return self.remove(actor, value) if deleted else self.put_quota(actor, value)
+            case ProfileLimit():
+                return self.put_profile_limit(actor, value, deleted=deleted)
         verb = "deleted" if deleted else "written"
         raise BadRequest(
             f"{value.kind}: entries of this kind cannot be {verb} in a batch.", reason="bad-kind"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from services.signer.capabilities.checking import CapabilityCheck
 from services.signer.capabilities.issuing import CapabilityIssuer
 from services.signer.certificates.issuing import CertificateIssuer
 from services.signer.settings import SignerSettings
@@ -48,4 +49,7 @@ async def compose_capabilities(
         overlap_ns=round(settings.overlap_s * 1e9),
     )
     await capabilities.start()
-    CapabilityServicer(capabilities=capabilities).register(methods)
+    check = CapabilityCheck(issuer=capabilities, ledger=ledger, clock=host.clock)
+    CapabilityServicer(capabilities=capabilities, check=check, trust_domain=mesh.trust_domain).register(
+        methods
+    )

@@ -10,6 +10,7 @@ import asyncio
 import secrets
 from base64 import b64encode
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from uuid import UUID, uuid5
 
 import orjson
@@ -23,6 +24,7 @@ from snavio.domain.signing_scope import (
     PLATFORM,
     Pair,
     Scope,
+    ScopeKey,
     provision,
     require_scope,
     rotate_scope,
@@ -36,6 +38,7 @@ from snavio.telemetry.events import EventJournal, SigningKeyRotated
 
 MAX_MESSAGES = 4096
 MAX_BYTES = MAX_SIGNED_BYTES
+MAX_SCOPES = 1024
 # Each holds a thread and up to 1 MiB; past it callers are better told to wait than kept waiting.
 MAX_BATCHES_AT_ONCE = 32
 # From here a batch costs more than handing it to a thread.
@@ -50,6 +53,24 @@ def new_pair() -> Pair:
     """A new random key pair."""
     seed = secrets.token_bytes(KEY_BYTES)
     return Pair(ed25519_public_key(seed), seed)
+
+
+@dataclass(frozen=True, slots=True)
+class SigningOrder:
+    """Messages of one scope; an empty key id is the active key's."""
+
+    scope: str
+    key_id: str
+    messages: Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class SignedOrder:
+    """The signatures of an order, or the reason why there are none."""
+
+    key_id: str = ""
+    signatures: tuple[bytes, ...] = ()
+    reason: str = ""
 
 
 class Signatures:
@@ -135,6 +156,39 @@ class Signatures:
         self._at_work += 1
         try:
             return key.key_id, await asyncio.to_thread(ed25519_sign_batch, key.seed, batch)
+        finally:
+            self._at_work -= 1
+
+    async def sign_many(self, orders: Sequence[SigningOrder], *, caller: Identity) -> list[SignedOrder]:
+        """The signatures of every order, or the reason why its scope cannot sign; one scope never holds up another."""
+        sizes = [len(message) for order in orders for message in order.messages]
+        if len(orders) > MAX_SCOPES or len(sizes) > MAX_MESSAGES or sum(sizes) > MAX_BYTES:
+            raise BadRequest(
+                f"scope: at most {MAX_SCOPES}, with at most {MAX_MESSAGES} messages of {MAX_BYTES} bytes together.",
+                reason="bad-field",
+            )
+        now = self._clock.unix_ns()
+        keys: list[ScopeKey | str] = []
+        for order in orders:
+            try:
+                _require_may_sign(caller, order.scope, order.messages)
+                keys.append((await self.of(order.scope)).signer(order.key_id, now))
+            except (BadRequest, NotFound, Conflict, NotAllowed) as error:
+                keys.append(error.reason)
+        if self._at_work >= MAX_BATCHES_AT_ONCE:
+            raise Saturated("Signer has as much to sign as it can.", retry_after_ms=100)
+
+        def sign() -> list[SignedOrder]:
+            return [
+                SignedOrder(reason=key)
+                if isinstance(key, str)
+                else SignedOrder(key.key_id, tuple(ed25519_sign_batch(key.seed, list(order.messages))))
+                for order, key in zip(orders, keys, strict=True)
+            ]
+
+        self._at_work += 1
+        try:
+            return await asyncio.to_thread(sign)
         finally:
             self._at_work -= 1
 

@@ -6,8 +6,10 @@ capability except to the caller that had it made.
 
 from __future__ import annotations
 
-from services.signer.capabilities.issuing import MAX_LISTED, CapabilityIssuer, CapabilityRequest
-from snavio.domain.caveat import Quota
+from services.signer.capabilities.checking import CapabilityCheck
+from services.signer.capabilities.issuing import MAX_LISTED, MILLISECOND, CapabilityIssuer, CapabilityRequest
+from snavio.domain.caveat import Operation, Quota
+from snavio.domain.identity import parse_identity
 from snavio.errors import BadRequest
 from snavio.rpc.server import Call, Methods
 from snavio.v1 import signer_pb2 as wire
@@ -16,8 +18,10 @@ from snavio.v1 import signer_pb2 as wire
 class CapabilityServicer:
     """The methods of `snavio.v1.Signer` that are about capabilities."""
 
-    def __init__(self, *, capabilities: CapabilityIssuer) -> None:
+    def __init__(self, *, capabilities: CapabilityIssuer, check: CapabilityCheck, trust_domain: str) -> None:
         self._capabilities = capabilities
+        self._check = check
+        self._trust_domain = trust_domain
 
     def register(self, methods: Methods) -> None:
         """Add the handlers."""
@@ -26,6 +30,7 @@ class CapabilityServicer:
         methods.unary(at + "RevokeCapability", self.revoke, wire.RevokeCapabilityRequest)
         methods.unary(at + "ListCapabilities", self.list, wire.ListCapabilitiesRequest)
         methods.unary(at + "RotateCapabilityRoot", self.rotate, wire.RotateCapabilityRootRequest)
+        methods.unary(at + "CheckCapability", self.check, wire.CheckCapabilityRequest)
         methods.unary(at + "MailboxRoots", self.roots, wire.MailboxRootsRequest)
         methods.unary(at + "CapabilityRevocations", self.revocations, wire.CapabilityRevocationsRequest)
 
@@ -99,6 +104,25 @@ class CapabilityServicer:
     ) -> wire.RotateCapabilityRootResponse:
         version, until = await self._capabilities.rotate(request.realm, caller=call.peer.identity)
         return wire.RotateCapabilityRootResponse(version=version, overlap_until_unix_ns=until)
+
+    async def check(self, request: wire.CheckCapabilityRequest, _call: Call) -> wire.CheckCapabilityResponse:
+        try:
+            operation = Operation(request.operation)
+        except ValueError:
+            raise BadRequest("operation: there is no such one.", reason="bad-field") from None
+        bounds = await self._check.check(
+            request.capability,
+            holder=parse_identity(request.holder, trust_domain=self._trust_domain),
+            operation=operation,
+            topic=request.topic,
+        )
+        return wire.CheckCapabilityResponse(
+            expires_unix_ns=bounds.expires_ms * MILLISECOND,
+            narrowed_to_sources=bounds.sources is not None,
+            source=sorted(bounds.sources or ()),
+            narrowed_to_families=bounds.families is not None,
+            family=sorted(bounds.families or ()),
+        )
 
     async def roots(self, _request: wire.MailboxRootsRequest, _call: Call) -> wire.MailboxRootsResponse:
         return wire.MailboxRootsResponse(

@@ -6,7 +6,7 @@ Never answers with anything that is not public, except signatures, and to Shield
 from __future__ import annotations
 
 from services.signer.keys.key_snapshots import KeySnapshots
-from services.signer.keys.signatures import Signatures, require_may_read
+from services.signer.keys.signatures import Signatures, SigningOrder, require_may_read
 from snavio.clock import Clock
 from snavio.domain.signing_scope import PLATFORM, Scope
 from snavio.rpc.server import Call, Methods
@@ -27,6 +27,7 @@ class SignatureServicer:
         methods.unary(at + "ProvisionScope", self.provision_scope, wire.ProvisionScopeRequest)
         methods.unary(at + "RotateScope", self.rotate_scope, wire.RotateScopeRequest)
         methods.unary(at + "Sign", self.sign, wire.SignRequest)
+        methods.unary(at + "SignMany", self.sign_many, wire.SignManyRequest)
         methods.unary(at + "SnapshotKey", self.snapshot_key, wire.SnapshotKeyRequest)
         methods.unary(at + "GetPublicKeys", self.get_public_keys, wire.GetPublicKeysRequest)
 
@@ -44,6 +45,16 @@ class SignatureServicer:
             request.scope, request.key_id, request.message, caller=call.peer.identity
         )
         return wire.SignResponse(key_id=key_id, signature=signed)
+
+    async def sign_many(self, request: wire.SignManyRequest, call: Call) -> wire.SignManyResponse:
+        orders = [SigningOrder(one.scope, one.key_id, list(one.message)) for one in request.scope]
+        signed = await self._signatures.sign_many(orders, caller=call.peer.identity)
+        return wire.SignManyResponse(
+            scope=[
+                wire.ScopeSignatures(key_id=one.key_id, signature=one.signatures, reason=one.reason)
+                for one in signed
+            ]
+        )
 
     async def get_public_keys(self, request: wire.GetPublicKeysRequest, call: Call) -> wire.PublicKeys:
         require_may_read(call.peer.identity, request.scope)

@@ -14,7 +14,7 @@ from snavio.adapters.embedded.store_file import checksum
 from snavio.domain.directory import KINDS, Change, Draft, Value, expiry_of, revive
 from snavio.errors import IntegrityError
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 SCHEMA: Final = (
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID",
     # AUTOINCREMENT: a version is never given twice, not even after the newest line was lost.

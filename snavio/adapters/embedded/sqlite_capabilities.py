@@ -137,13 +137,22 @@ class SqliteCapabilityLedger:
         return await self._file.transaction(read)
 
     async def living(
-        self, *, now_ns: int, realm: str = "", holder: str = "", tenant: str = "", after: str = "", limit: int
+        self,
+        *,
+        now_ns: int,
+        realm: str = "",
+        holder: str = "",
+        tenant: str = "",
+        cap_id: str = "",
+        after: str = "",
+        limit: int,
     ) -> tuple[tuple[IssuedCapability, bool], ...]:
         where, bound = "expires_ns > ?", [now_ns]
         for clause, value in (
             ("substr(realm, 1, length(?1)) = ?1", realm),
             ("holder = ?", holder),
             ("tenant = ?", tenant),
+            ("cap_id = ?", cap_id),
             ("place > coalesce((SELECT place FROM issued WHERE cap_id = ?), 0)", after),
         ):
             if value:

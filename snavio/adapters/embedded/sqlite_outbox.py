@@ -14,13 +14,23 @@ from snavio.adapters.embedded.sqlite import Migrations
 from snavio.adapters.embedded.store_file import StoreFile
 from snavio.errors import IntegrityError, Saturated
 from snavio.native import blake3_digest
-from snavio.ports.outbox import Cursor, JournalLife, NewPage, PageInfo, PlannedExport, RevokedRight
+from snavio.ports.outbox import (
+    Cursor,
+    JournalLife,
+    NewPage,
+    PageInfo,
+    PlannedExport,
+    RevokedRight,
+    UncutPage,
+)
 
 APPLICATION_ID: Final = 0x534E4F42
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 # Lives of one process name that are remembered after they have ended.
 KEPT_LIVES: Final = 16
 
+# Pages that are archived and not cut yet. Not a column of `page`: to change one, SQLite writes the whole blob again.
+_ARCHIVED: Final = "CREATE TABLE archived (page INTEGER PRIMARY KEY)"
 _CREATE: Final = (
     "CREATE TABLE life (instance TEXT NOT NULL, epoch INTEGER NOT NULL, service TEXT NOT NULL,"
     " durable_seq INTEGER NOT NULL, closed INTEGER NOT NULL, heard_unix_ns INTEGER NOT NULL DEFAULT 0,"
@@ -35,6 +45,7 @@ _CREATE: Final = (
     "CREATE TABLE grave (source TEXT NOT NULL, target TEXT NOT NULL, name TEXT NOT NULL, version INTEGER NOT NULL,"
     " revoked_unix_ns INTEGER NOT NULL, PRIMARY KEY (source, target, name, version)) WITHOUT ROWID",
     "CREATE TABLE state (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
+    _ARCHIVED,
 )
 
 
@@ -44,7 +55,12 @@ def _note_when_lives_were_heard_of(connection: Any) -> None:
     connection.execute("UPDATE life SET heard_unix_ns = CAST(strftime('%s', 'now') AS INTEGER) * 1000000000")
 
 
-_MIGRATIONS: Final[Migrations] = {1: _note_when_lives_were_heard_of}
+def _note_what_is_archived(connection: Any) -> None:
+    # Archived pages were deleted until now, so none of those here is.
+    connection.execute(_ARCHIVED)
+
+
+_MIGRATIONS: Final[Migrations] = {1: _note_when_lives_were_heard_of, 2: _note_what_is_archived}
 
 
 class SqliteOutbox:
@@ -93,7 +109,8 @@ class SqliteOutbox:
     async def pages(self) -> list[PageInfo]:
         rows = await self._rows(
             "SELECT id, page.instance, page.epoch, coalesce(service, ''), first_seq, last_seq, stored_unix_ns,"
-            " size FROM page LEFT JOIN life USING (instance, epoch) ORDER BY id"
+            " size FROM page LEFT JOIN life USING (instance, epoch)"
+            " WHERE id NOT IN (SELECT page FROM archived) ORDER BY id"
         )
         return [PageInfo(*row) for row in rows]
 
@@ -140,13 +157,13 @@ class SqliteOutbox:
         self, number: int, *, newest_unix_ns: int, pages: Sequence[NewPage], lives: Sequence[JournalLife]
     ) -> list[int]:
         def forget() -> int:
-            gone = self._execute(
-                "SELECT coalesce(sum(size), 0) FROM page WHERE id IN (SELECT page FROM export_page WHERE number = ?)",
-                (number,),
+            cut = self._state("cut")
+            freed = self._delete(
+                "id IN (SELECT page FROM export_page WHERE number = ? AND page <= ?)", (number, cut)
             )
-            freed: int = gone.fetchone()[0]
             self._execute(
-                "DELETE FROM page WHERE id IN (SELECT page FROM export_page WHERE number = ?)", (number,)
+                "INSERT OR IGNORE INTO archived SELECT page FROM export_page WHERE number = ? AND page > ?",
+                (number, cut),
             )
             self._execute("INSERT OR IGNORE INTO hour SELECT folder FROM export WHERE number = ?", (number,))
             self._execute("DELETE FROM export_page WHERE number = ?", (number,))
@@ -155,6 +172,36 @@ class SqliteOutbox:
             return freed
 
         return await self._write(pages, lives, also=forget)
+
+    async def uncut(self, after: int, *, max_bytes: int) -> list[UncutPage]:
+        def read() -> list[UncutPage]:
+            found: list[UncutPage] = []
+            size = 0
+            for page_id, instance, epoch, events, page_size, digest, body in self._execute(
+                "SELECT id, instance, epoch, last_seq - first_seq + 1, size, digest, body FROM page"
+                " WHERE id > ? ORDER BY id",
+                (after,),
+            ):
+                size += page_size
+                if found and size > max_bytes:
+                    break
+                sound = blake3_digest(body) == digest
+                found.append(UncutPage(page_id, instance, epoch, events, body if sound else None))
+            return found
+
+        return await self._file.run(read)
+
+    async def forget(self, cut_through: int) -> None:
+        def write(_: Any) -> int:
+            freed = self._delete("id IN (SELECT page FROM archived WHERE page <= ?)", (cut_through,))
+            self._execute("DELETE FROM archived WHERE page <= ?", (cut_through,))
+            self._set_state("cut", cut_through)
+            return freed
+
+        self._bytes -= await self._file.transaction(write)
+
+    async def last_page(self) -> int:
+        return await self._file.run(lambda: self._last_id)
 
     async def number(self) -> int:
         return await self._file.transaction(lambda _: self._next_number())
@@ -241,6 +288,13 @@ class SqliteOutbox:
                 for page_id, page in zip(ids, pages, strict=True)
             ],
         )
+
+    def _delete(self, which: str, values: tuple[Any, ...]) -> int:
+        """The bytes of the pages that were deleted; `which` is the program's own SQL, never a caller's."""
+        gone = self._execute(f"SELECT coalesce(sum(size), 0) FROM page WHERE {which}", values)  # noqa: S608
+        freed: int = gone.fetchone()[0]
+        self._execute(f"DELETE FROM page WHERE {which}", values)  # noqa: S608
+        return freed
 
     def _put_life(self, life: JournalLife) -> None:
         self._execute(

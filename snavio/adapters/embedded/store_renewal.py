@@ -18,6 +18,7 @@ from snavio.adapters.embedded import (
     sqlite_certificates,
     sqlite_coordination,
     sqlite_outbox,
+    sqlite_tenant_streams,
 )
 from snavio.adapters.embedded.checksums import connect
 from snavio.adapters.embedded.sqlite import store_errors
@@ -51,9 +52,16 @@ def _outbox(store: Any, _now_ns: int) -> None:
     store.execute("UPDATE state SET value = value + ? WHERE key IN ('last_export', 'last_page')", (JUMP,))
 
 
+def _streams(store: Any, now_ns: int) -> None:
+    # Numbers that were given out after the backup must not come again with other events behind them: a reader's
+    # bookmark of the lost time is below the new epoch, and it is told so.
+    sqlite_tenant_streams.renew_epochs(store, now_ns)
+
+
 RENEWALS: Final[Mapping[str, Callable[[Any, int], None]]] = {
     "mailbox/mailbox.db": _mailbox,
     "relay/outbox.db": _outbox,
+    "relay/streams.db": _streams,
     "slow/coordination.db": _coordination,
     "registry/directory.db": _directory,
 }
@@ -63,6 +71,7 @@ RENEWALS: Final[Mapping[str, Callable[[Any, int], None]]] = {
 SCHEMAS: Final[Mapping[str, int]] = {
     "mailbox/mailbox.db": mailbox_rows.SCHEMA_VERSION,
     "relay/outbox.db": sqlite_outbox.SCHEMA_VERSION,
+    "relay/streams.db": sqlite_tenant_streams.SCHEMA_VERSION,
     "slow/coordination.db": sqlite_coordination.SCHEMA_VERSION,
     "registry/directory.db": directory_rows.SCHEMA_VERSION,
     "signer/capabilities.db": sqlite_capabilities.SCHEMA_VERSION,

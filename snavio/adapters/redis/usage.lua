@@ -115,7 +115,9 @@ local function take(usage, rule, want)
   debit(usage, rule, count, now)
   local state = EXHAUSTED
   if count > 0 then state = ISSUED end
-  local answer = permits(usage, rule, count, state, count < want)
+  local refused = count < want
+  if want == 0 then refused = room == 0 end
+  local answer = permits(usage, rule, count, state, refused)
   if rule.shadow then answer[8] = math.max(0, want - room) end
   return answer
 end

@@ -18,6 +18,7 @@ from snavio.domain.directory.route import (
     Fairness,
     Limit,
     Profile,
+    ProfileLimit,
     QueueKind,
     Route,
 )

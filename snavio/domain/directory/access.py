@@ -5,11 +5,19 @@ Never widens by itself: a request gives no right until the target's owner has gr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import ClassVar, Final
 
-from snavio.domain.directory.rules import require, require_command, require_target, require_text, split_source
+from snavio.domain.directory.route import DAY_SECONDS, Profile
+from snavio.domain.directory.rules import (
+    require,
+    require_command,
+    require_number,
+    require_target,
+    require_text,
+    split_source,
+)
 
 REQUEST_LIFE_NS: Final = 30 * 24 * 3600 * 1_000_000_000
 """Life of an access request, answered or not; without an end, old ones would fill the tenant's share."""
@@ -23,11 +31,18 @@ class AclEntry:
     source: str
     target: str
     name: str
+    profile: Profile | None = None
+    """In place of its route's, stricter or looser; None for the route's."""
+    ttl_seconds: int = 0
+    """Life of the right, counted from its last grant; 0 lasts."""
+    expires_unix_ns: int = 0
+    """Set by `beginning`, never taken from a request; 0 lasts."""
 
     def __post_init__(self) -> None:
         split_source(self.source, "acl.source")
         require_target(self.target, "acl.target")
         require_command(self.name, "acl.name")
+        require_number(self.ttl_seconds, "acl.ttl_seconds", 0, 365 * DAY_SECONDS)
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -36,6 +51,11 @@ class AclEntry:
     @property
     def parent(self) -> str:
         return self.target
+
+    def beginning(self, now_unix_ns: int) -> AclEntry:
+        """The right with the end that its TTL sets, counted from now."""
+        end = now_unix_ns + self.ttl_seconds * 1_000_000_000 if self.ttl_seconds else 0
+        return replace(self, expires_unix_ns=end)
 
 
 class RequestState(IntEnum):

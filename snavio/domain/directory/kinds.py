@@ -17,7 +17,7 @@ from snavio.domain.directory.alerts import AlertChannel
 from snavio.domain.directory.lists import Ban, Suspension
 from snavio.domain.directory.proposal import BanProposal
 from snavio.domain.directory.quota import SourceQuota
-from snavio.domain.directory.route import Route
+from snavio.domain.directory.route import ProfileLimit, Route
 from snavio.domain.directory.tenancy import Principal, Service, Target, Tenant
 
 Value: TypeAlias = (
@@ -33,6 +33,7 @@ Value: TypeAlias = (
     | Ban
     | Suspension
     | BanProposal
+    | ProfileLimit
 )
 V = TypeVar("V", bound=Value)
 KINDS: Final[Mapping[str, type[Value]]] = {kind.kind: kind for kind in get_args(Value)}
@@ -41,7 +42,7 @@ KINDS: Final[Mapping[str, type[Value]]] = {kind.kind: kind for kind in get_args(
 def expiry_of(value: Value) -> int:
     """The time at which an entry ends by itself; 0 for one that does not."""
     match value:
-        case Route() | AccessRequest() | BanProposal():
+        case Route() | AclEntry() | AccessRequest() | BanProposal():
             return value.expires_unix_ns
         case Ban() | Suspension():
             return value.until_unix_ns
@@ -76,7 +77,10 @@ def revive(kind: str, stored: Mapping[str, Any]) -> Value:
 def _revive(kind: Any, stored: Mapping[str, Any]) -> Any:
     readers = _readers(kind)
     return kind(
-        **{name: reader(item) if (reader := readers[name]) else item for name, item in stored.items()}
+        **{
+            name: reader(item) if item is not None and (reader := readers[name]) else item
+            for name, item in stored.items()
+        }
     )
 
 

@@ -17,6 +17,7 @@ MAX_DRAIN_SECONDS: Final = 14 * 24 * 3600
 DAY_SECONDS: Final = 24 * 3600
 MAX_COUNT: Final = 1_000_000_000
 DLQ_PREFIX: Final = "dlq/"
+MAX_LEASES: Final = 64
 
 
 class Profile(IntEnum):
@@ -64,6 +65,10 @@ class Limit:
     """Pause after the limit was reached."""
     shadow: bool = False
     """Counts and reports without refusing."""
+    leases: int = 0
+    """Instances that may prefetch permits within one second; 0 for the installation's number."""
+    by_profile: bool = False
+    """It is the one that the target has for the route's profile; never taken from a request."""
 
     def __post_init__(self) -> None:
         require_number(self.max, "route.limit.max", 1, MAX_COUNT)
@@ -71,6 +76,7 @@ class Limit:
         # A burst over the maximum would promise what the interval refuses.
         require_number(self.burst, "route.limit.burst", 0, self.max)
         require_number(self.cooldown_seconds, "route.limit.cooldown_seconds", 0, DAY_SECONDS)
+        require_number(self.leases, "route.limit.leases", 0, MAX_LEASES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +149,12 @@ class Route:
         end = now_unix_ns + self.ttl_seconds * 1_000_000_000 if self.ttl_seconds else 0
         return replace(self, expires_unix_ns=end)
 
+    def limited_by(self, limit: ProfileLimit | None) -> Route:
+        """The route under the limit of its profile, unless it has one of its own."""
+        if self.limit is not None and not self.limit.by_profile:
+            return self
+        return replace(self, limit=None if limit is None else replace(limit.limit, by_profile=True))
+
     def require_available(self, kinds: frozenset[QueueKind]) -> None:
         """BadRequest for a kind of queue that this installation does not have: its commands could go nowhere."""
         if self.queue_kind not in kinds:
@@ -152,3 +164,26 @@ class Route:
                 f"(available: {available}).",
                 reason="queue-kind-not-available",
             )
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileLimit:
+    """The limit of each route of a target that has this profile and no limit of its own."""
+
+    kind: ClassVar[str] = "profile_limit"
+    target: str
+    profile: Profile
+    limit: Limit
+
+    def __post_init__(self) -> None:
+        require_target(self.target, "profile_limit.target")
+        # One that says of itself that it is derived would never be found different from what it writes.
+        require(not self.limit.by_profile, "profile_limit.limit.by_profile", "false")
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return (self.target, self.profile.name.lower())
+
+    @property
+    def parent(self) -> str:
+        return self.target

@@ -1,0 +1,84 @@
+"""Tells what a command would meet here now: permits, the coordination store, its queue, and the line it would wait in.
+
+Never takes a permit, never claims an id and never sends: asking as often as one likes changes no decision.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from services.slow.lane_rules import LaneRules, quota_rule, rule_of
+from snavio.domain.quota import LimitRule
+from snavio.errors import SnavioError, Unavailable
+from snavio.ports.coordination import Coordination, PermitAsk
+from snavio.ports.queue import TargetQueue
+from snavio.rpc.server import Call
+from snavio.v1 import slow_pb2 as wire
+from snavio.v1.registry_pb2 import Resolution
+
+
+class Forecasts:
+    """Answers Registry, which has checked who asks."""
+
+    def __init__(
+        self,
+        *,
+        lane_rules: LaneRules,
+        store: Coordination,
+        queues: Sequence[TargetQueue],
+        waiting: Callable[[str], int],
+        timeout_ms: int,
+    ) -> None:
+        self._lane_rules = lane_rules
+        self._store = store
+        self._queues = queues
+        self._waiting = waiting
+        self._timeout_ms = timeout_ms
+
+    async def forecast(self, request: wire.ForecastRequest, _call: Call) -> wire.ForecastResponse:
+        """Unavailable where Registry could not be asked."""
+        key = (request.source, request.target, request.name)
+        resolution = (await self._lane_rules.resolve([key], timeout_ms=self._timeout_ms))[key]
+        if isinstance(resolution, tuple):
+            raise Unavailable(resolution[2])
+        answer = wire.ForecastResponse(
+            routed=resolution.HasField("route"), waiting=self._waiting(request.source), store_answers=True
+        )
+        if not answer.routed:
+            return answer
+        place = max(0, resolution.route.queue_kind - 1)
+        answer.queue_connected = place < len(self._queues) and self._queues[place].connected.is_set()
+        asks = _asks(key, resolution)
+        if asks:
+            try:
+                async with asyncio.timeout(self._timeout_ms / 1000):
+                    permits = await self._store.take(asks)
+            except (SnavioError, TimeoutError):
+                answer.store_answers = False
+                return answer
+            for ask, found in zip(asks, permits, strict=True):
+                left = max(0, ask.rule.max - found.used)
+                answer.limit.append(
+                    wire.LimitForecast(
+                        source=request.source if len(ask.key) == len(key) else "",
+                        max=ask.rule.max,
+                        left=left,
+                        now=0 if found.retry_after_ms else left,
+                        retry_after_ms=min(found.retry_after_ms, 2**32 - 1),
+                        shadow=ask.rule.shadow,
+                    )
+                )
+        return answer
+
+
+def _asks(key: tuple[str, str, str], resolution: Resolution) -> list[PermitAsk]:
+    """A question of no permits about each limit that counts for this source now."""
+    rules: list[tuple[tuple[str, ...], LimitRule]] = []
+    quota = resolution.source_quota
+    if resolution.HasField("source_quota") and (quota.always or resolution.warm_banned):
+        rules.append((key, quota_rule(quota)))
+    of_route = rule_of(resolution.route)
+    if of_route is not None:
+        rules.append((key[1:], of_route))
+    return [PermitAsk(key, rule, 0) for key, rule in rules]

@@ -1,0 +1,128 @@
+"""Who opened a stream, and what could not be believed, is on record; without a record no stream begins."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+
+import pytest
+
+from snavio.clock import SystemClock
+from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, IdentityKind
+from snavio.ports.tenant_streams import StreamEntry
+from snavio.sdk import EventStream, ReceivedEvents
+from snavio.telemetry import schema
+from snavio.wiring import open_tenant_streams
+from tests.support.archived import PATIENCE_S, fields, found
+from tests.support.envelopes import ISSUED_NS, EnvelopeMaker
+from tests.support.https import HttpsClient
+from tests.support.mesh import NAME, SOURCE, TARGET, DemoMesh
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+SETTINGS: dict[str, dict[str, object]] = {
+    "relay": {"export_after_s": 0.3, "export_few_after_s": 0.3},
+    "gateway": {"audit_within_s": 1.0},
+}
+EVENTS = "/v1/tenants/acme/events"
+
+
+async def furnish(mesh: DemoMesh) -> None:
+    async with mesh.operator() as operator:
+        identity = Identity(DEFAULT_TRUST_DOMAIN, IdentityKind.PRINCIPAL, "ci", "acme")
+        await operator.certify(identity, mesh.certificates("acme-ci"))
+
+
+def client(mesh: DemoMesh) -> HttpsClient:
+    ca = mesh.certificates("gateway") / "ca.pem"
+    return HttpsClient(mesh.processes.mesh.https, ca=ca, folder=mesh.certificates("acme-ci"))
+
+
+def stream(mesh: DemoMesh) -> EventStream:
+    return EventStream(
+        gateway=mesh.processes.mesh.https,
+        signer=mesh.addresses["signer"],
+        tenant="acme",
+        certificates=mesh.certificates("acme-ci"),
+    )
+
+
+async def test_who_opened_a_stream_is_on_record(mesh: DemoMesh) -> None:
+    assert (await client(mesh).get(f"{EVENTS}?source={SOURCE}")).status == 200
+    (row,) = await found(mesh, f"event = '{schema.STREAM_OPENED}'")
+    told = fields(row)
+    assert told["tenant"] == "acme"
+    assert told["detail"].startswith("spiffe://snavio.local/tenant/acme/principal/ci, serial ")
+    assert told["detail"].endswith(f", source={SOURCE}")
+
+
+async def test_a_reader_follows_a_command_from_the_send_to_its_event(mesh: DemoMesh) -> None:
+    async with stream(mesh) as events, asyncio.timeout(PATIENCE_S):
+        items = events.__aiter__()
+        reading = asyncio.ensure_future(anext(items))
+        async with mesh.producer() as producer:
+            sent = set()
+            while not reading.done():
+                sent.add((await producer.send(TARGET, NAME, b"x")).command_id)
+                await asyncio.wait({reading}, timeout=0.5)
+        received = reading.result()
+        assert isinstance(received, ReceivedEvents)
+        assert {event["command_id"] for event in received.events} <= sent
+        assert received.source == SOURCE
+
+
+async def test_an_envelope_that_was_forged_in_the_store_reaches_nobody(mesh: DemoMesh) -> None:
+    before = json.loads((await client(mesh).get("/v1/tenants/acme/state")).body)["position"]
+    await asyncio.to_thread(mesh.processes.kill, "relay")
+    store = await open_tenant_streams(
+        mesh.processes.mesh.state_dir / "relay" / "streams.db", clock=SystemClock()
+    )
+    try:
+        window = await store.window("acme")
+        forger = EnvelopeMaker(epoch=window.epoch, seq=window.high, prev=window.head)
+        body = forger.next()
+        entry = StreamEntry(
+            seq=forger.seq,
+            envelope_id="forged",
+            source=SOURCE,
+            family="command",
+            events=1,
+            issued_unix_ns=ISSUED_NS,
+            digest=forger.prev,
+            body=body,
+        )
+        await store.append("acme", expected=window, fence=time.time_ns(), drafts=[], entries=[entry])
+    finally:
+        await store.close()
+    mesh.processes.restart("relay")
+    request = (
+        f"GET {EVENTS} HTTP/1.1\r\nhost: x\r\nconnection: close\r\nlast-event-id: {before['high']}\r\n\r\n"
+    )
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            answer = await client(mesh).raw(
+                request.encode(),
+                within_s=PATIENCE_S,
+            )
+            # While Relay starts, nobody is told where a stream stands.
+            if answer.startswith(b"HTTP/1.1 200"):
+                break
+            assert answer.startswith(b"HTTP/1.1 503"), answer[:200]
+            await asyncio.sleep(0.2)
+    # The stream ended before it.
+    assert b"forged" not in answer and str(forger.seq).encode() not in answer
+    rows = await found(mesh, f"event = '{schema.STREAM_VERIFICATION_FAILED}'")
+    told = fields(rows[0])
+    assert (told["tenant"], told["reason"]) == ("acme", "bad_signature")
+    counters = await mesh.counters("gateway")
+    assert counters['sse_envelope_verification_failures_total{outcome="bad_signature"}'] >= 1
+
+
+async def test_without_relay_no_stream_begins(mesh: DemoMesh) -> None:
+    await asyncio.to_thread(mesh.processes.kill, "relay")
+    try:
+        answer = await client(mesh).get(EVENTS)
+        assert answer.status == 503
+        assert int(answer.headers["retry-after"]) >= 1
+    finally:
+        mesh.processes.restart("relay")
