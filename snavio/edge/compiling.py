@@ -38,7 +38,7 @@ from snavio.edge.language import RUNNING, EdgePart
 from snavio.edge.parsing import parse
 from snavio.edge.placeholders import Expander, Surroundings, TextTrust
 from snavio.edge.plan import DormantPart, EdgePlan, RouteChannel, RouteMode
-from snavio.edge.reading import ReadBlock, Reader
+from snavio.edge.reading import ReadBlock, TreeReader
 from snavio.edge.tree import DirectiveBlock, Statement
 
 MOST_MESSAGE = 1 << 20
@@ -103,7 +103,7 @@ def _compiled(
     tree = parse(data, findings)
     if tree is None:
         return Compilation(None, findings.mistakes, findings.warnings)
-    reader = Reader(Expander(trust, surroundings, findings), findings)
+    reader = TreeReader(Expander(trust, surroundings, findings), findings)
     file = reader.file(tree)
     dormant = dormant_parts(tree, running)
     plan = _plan(file, tree, findings, dormant)

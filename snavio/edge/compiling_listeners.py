@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from snavio.edge.findings import FindingLog, Position
+from snavio.edge.findings import FindingLog, TextPosition
 from snavio.edge.kinds import SocketAddress
 from snavio.edge.plan import (
     AdminListener,
@@ -29,7 +29,7 @@ class BoundListener:
     """A listener with what decides about sharing its port."""
 
     name: str
-    at: Position
+    at: TextPosition
     listen: SocketAddress
     prefix: str
     tls: ListenerTls | None
@@ -82,7 +82,7 @@ def compile_tls(block: ReadBlock | None, findings: FindingLog) -> ListenerTls | 
 
 def compile_ingress(file: ReadBlock, findings: FindingLog) -> tuple[IngressListener, BoundListener]:
     """The listener of inbound routes; it is there without its block, too."""
-    block = file.inner("ingress") or ReadBlock("ingress", Position())
+    block = file.inner("ingress") or ReadBlock("ingress", TextPosition())
     listen = block.value("listen")
     tls = compile_tls(block.inner("tls"), findings)
     bucket = compile_bucket(block.inner("rate_limit"), findings)
@@ -97,7 +97,7 @@ def compile_pull(
     block = file.inner("pull_api")
     if block is None and not wanted:
         return None
-    block = block or ReadBlock("pull_api", Position())
+    block = block or ReadBlock("pull_api", TextPosition())
     tls = compile_tls(block.inner("tls"), findings)
     lease, longest = block.value("default_lease_ttl"), block.value("max_lease_ttl")
     wait, longest_wait = block.value("default_max_wait"), block.value("max_wait")
@@ -166,12 +166,12 @@ def bound_metrics(metrics: MetricsListener | None, file: ReadBlock) -> BoundList
     if metrics is None:
         return None
     block = (file.inner("observability") or file).inner("metrics")
-    at = block.place("listen") if block else Position()
+    at = block.place("listen") if block else TextPosition()
     return BoundListener("metrics", at, metrics.listen, metrics.prefix, None, has_token=True)
 
 
 def check_sockets(
-    listeners: list[BoundListener], routes: list[tuple[str, Position]], findings: FindingLog
+    listeners: list[BoundListener], routes: list[tuple[str, TextPosition]], findings: FindingLog
 ) -> None:
     """Compare every two listeners; `routes` are the paths that ingress serves."""
     for place, later in enumerate(listeners):
@@ -181,7 +181,7 @@ def check_sockets(
 
 
 def _compare(
-    earlier: BoundListener, later: BoundListener, routes: list[tuple[str, Position]], findings: FindingLog
+    earlier: BoundListener, later: BoundListener, routes: list[tuple[str, TextPosition]], findings: FindingLog
 ) -> None:
     one, two = earlier.listen, later.listen
     if one.text == two.text:
@@ -201,7 +201,7 @@ def _compare(
 
 
 def _share(
-    earlier: BoundListener, later: BoundListener, routes: list[tuple[str, Position]], findings: FindingLog
+    earlier: BoundListener, later: BoundListener, routes: list[tuple[str, TextPosition]], findings: FindingLog
 ) -> None:
     """Check two listeners that write one address, and so share its port."""
     one, pair = earlier.listen, f"`{earlier.name}` and `{later.name}`"

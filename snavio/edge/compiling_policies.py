@@ -5,7 +5,7 @@ Never keeps anything for ever: `off` for an age that the mailbox needs is ten ye
 
 from __future__ import annotations
 
-from snavio.edge.findings import FindingLog, Position
+from snavio.edge.findings import FindingLog, TextPosition
 from snavio.edge.kinds import MOST_SECONDS, SECOND_NS
 from snavio.edge.language import LANGUAGE
 from snavio.edge.plan import (
@@ -29,7 +29,7 @@ _TEN_YEARS_NS = MOST_SECONDS * SECOND_NS
 def block_of(parent: ReadBlock | None, key: str, name: str) -> ReadBlock:
     """The block of a directive; an empty one, of which everything is a default, when it is not there."""
     found = parent.inner(key) if parent else None
-    return found or ReadBlock(name, parent.at if parent else Position())
+    return found or ReadBlock(name, parent.at if parent else TextPosition())
 
 
 def compile_secrets(file: ReadBlock, findings: FindingLog) -> dict[str, EdgeSecret]:
@@ -87,7 +87,7 @@ def compile_matchers(file: ReadBlock, findings: FindingLog) -> dict[str, Request
     return found
 
 
-def compile_conditions(block: ReadBlock | None, findings: FindingLog, at: Position) -> RequestConditions:
+def compile_conditions(block: ReadBlock | None, findings: FindingLog, at: TextPosition) -> RequestConditions:
     """The conditions of a block."""
     if block is None or not block.directives:
         findings.mistake(

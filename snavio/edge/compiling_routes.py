@@ -11,7 +11,7 @@ from typing import Final
 from snavio.edge.compiling_deliveries import DeliveryDefaults, compile_targets
 from snavio.edge.compiling_listeners import compile_bucket
 from snavio.edge.compiling_policies import block_of, compile_conditions
-from snavio.edge.findings import FindingLog, Position, closest_word
+from snavio.edge.findings import FindingLog, TextPosition, closest_word
 from snavio.edge.kinds import SECOND_NS
 from snavio.edge.plan import (
     BasicCredential,
@@ -52,7 +52,7 @@ class RouteSource:
 
     path: str
     channel: RouteChannel
-    at: Position
+    at: TextPosition
     block: ReadBlock
 
 
@@ -187,7 +187,7 @@ class RouteCompiler:
         return found[0]
 
     def _conditions(
-        self, block: ReadBlock, at: Position
+        self, block: ReadBlock, at: TextPosition
     ) -> tuple[frozenset[str], tuple[RequestConditions, ...]]:
         found: list[RequestConditions] = []
         for each in block.all("match"):

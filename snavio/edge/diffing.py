@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from snavio.edge.findings import Position
+from snavio.edge.findings import TextPosition
 from snavio.edge.kinds import SECRET_KINDS
 from snavio.edge.language import LANGUAGE, Directive, ReloadClass
 from snavio.edge.tree import DirectiveBlock, Statement
@@ -38,7 +38,7 @@ class DirectiveChange:
     before: str
     after: str
     reload: ReloadClass
-    at: Position
+    at: TextPosition
 
     def __str__(self) -> str:
         where = " › ".join(self.path)
@@ -61,7 +61,7 @@ class _Leaf:
     compared: tuple[tuple[str, ...], ...]
     shown: tuple[str, ...]
     row: Directive
-    at: Position
+    at: TextPosition
 
 
 def differences(before: DirectiveBlock, after: DirectiveBlock) -> tuple[DirectiveChange, ...]:

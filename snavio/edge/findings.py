@@ -18,7 +18,7 @@ MOST_COMPARED: Final = 64
 """Longer words are compared with no other: the comparison takes time that grows with their square."""
 
 
-class Position(NamedTuple):
+class TextPosition(NamedTuple):
     """Line and column of a character, both from 1."""
 
     line: int = 1
@@ -32,7 +32,7 @@ class Position(NamedTuple):
 class Finding:
     """One mistake or warning. `reason` is stable and short."""
 
-    at: Position
+    at: TextPosition
     reason: str
     sentence: str
     suggestion: str = ""
@@ -61,11 +61,11 @@ class FindingLog:
         self._warnings: dict[Finding, None] = {}
         self.left_out = 0
 
-    def mistake(self, at: Position, reason: str, sentence: str, suggestion: str = "") -> None:
+    def mistake(self, at: TextPosition, reason: str, sentence: str, suggestion: str = "") -> None:
         """Add what keeps the file from being used."""
         self._add(self._mistakes, Finding(at, reason, sentence, suggestion))
 
-    def warning(self, at: Position, reason: str, sentence: str) -> None:
+    def warning(self, at: TextPosition, reason: str, sentence: str) -> None:
         """Add what a reader should know."""
         self._add(self._warnings, Finding(at, reason, sentence))
 

@@ -10,7 +10,7 @@ import re
 from enum import Enum
 from typing import Final, NamedTuple
 
-from snavio.edge.findings import FindingLog, Position
+from snavio.edge.findings import FindingLog, TextPosition
 
 MOST_BYTES: Final = 4 << 20
 MOST_WORD: Final = 16_384
@@ -46,7 +46,7 @@ class Lexeme(NamedTuple):
     kind: LexemeKind
     raw: str
     text: str
-    at: Position
+    at: TextPosition
     offset: int = 0
     """Of its first character in the text."""
 
@@ -66,7 +66,7 @@ def decoded(data: bytes, findings: FindingLog) -> str | None:
     """The text of a file; None when it is too large or no UTF-8."""
     if len(data) > MOST_BYTES:
         findings.mistake(
-            Position(),
+            TextPosition(),
             "too-large",
             f"The file has {len(data):,} bytes; at most {MOST_BYTES:,} are read.",
         )
@@ -78,7 +78,7 @@ def decoded(data: bytes, findings: FindingLog) -> str | None:
         before = data[: error.start].decode("utf-8", "replace")
         line = before.count("\n") + 1
         column = len(before) - before.rfind("\n")
-        findings.mistake(Position(line, column), "not-utf8", "The text is not UTF-8 from here on.")
+        findings.mistake(TextPosition(line, column), "not-utf8", "The text is not UTF-8 from here on.")
         return None
 
 
@@ -93,7 +93,7 @@ def lexemes_of(text: str, findings: FindingLog) -> list[Lexeme]:
                 line_start = text.rfind("\n", place, blank.end()) + 1
             place = blank.end()
             continue
-        at, start = Position(line, place - line_start + 1), place
+        at, start = TextPosition(line, place - line_start + 1), place
         letter = text[place]
         if letter == "#":
             place = _end_of(_COMMENT, text, place)
@@ -118,7 +118,7 @@ def lexemes_of(text: str, findings: FindingLog) -> list[Lexeme]:
     return found
 
 
-def _string(text: str, place: int, at: Position, findings: FindingLog) -> Lexeme:
+def _string(text: str, place: int, at: TextPosition, findings: FindingLog) -> Lexeme:
     string = _STRING.match(text, place)
     raw = string[0] if string else '"'
     inner = string[1] if string else ""
@@ -133,7 +133,7 @@ def _string(text: str, place: int, at: Position, findings: FindingLog) -> Lexeme
     return Lexeme(LexemeKind.WORD, raw, plain, at, place)
 
 
-def _word(raw: str, at: Position, offset: int, findings: FindingLog) -> Lexeme:
+def _word(raw: str, at: TextPosition, offset: int, findings: FindingLog) -> Lexeme:
     if len(raw) > MOST_WORD:
         findings.mistake(at, "too-long", f"A word has at most {MOST_WORD:,} characters.")
     elif not raw.isprintable():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from snavio.edge.findings import FindingLog, Position, closest_word, quoted
+from snavio.edge.findings import FindingLog, TextPosition, closest_word, quoted
 from snavio.edge.language import FILE, LANGUAGE, PATH, Directive, DirectiveArgument, LanguageBlock
 from snavio.edge.lexer import MOST_DEPTH, Lexeme, LexemeKind, decoded, lexemes_of
 from snavio.edge.tree import DirectiveBlock, Remark, Statement
@@ -312,7 +312,7 @@ class _Parser:
         # Newlines mean nothing, but a value that was forgotten must not swallow the directive below it.
         return argument.required and not count and ahead.at.line == self.last_line
 
-    def _missing(self, row: Directive, at: Position) -> None:
+    def _missing(self, row: Directive, at: TextPosition) -> None:
         self.findings.mistake(at, "value-missing", f"`{row.key}` needs a value: `{row.usage}`.")
 
     def _extra(self, language: LanguageBlock, row: Directive, words: list[Lexeme]) -> None:

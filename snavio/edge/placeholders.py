@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from snavio.edge.findings import FindingLog, Position, closest_word, quoted
+from snavio.edge.findings import FindingLog, TextPosition, closest_word, quoted
 from snavio.edge.lexer import Lexeme
 
 MOST_EXPANDED: Final = 65_536
@@ -119,7 +119,7 @@ class Expander:
             return Expansion("", known=False, replaced=True)
         return Expansion("".join(parts), replaced=True)
 
-    def _value(self, scheme: str, name: str, at: Position) -> str | None:
+    def _value(self, scheme: str, name: str, at: TextPosition) -> str | None:
         match scheme:
             case "vars.":
                 return self._variable(name, at)
@@ -142,14 +142,14 @@ class Expander:
             )
         return value
 
-    def _variable(self, name: str, at: Position) -> str | None:
+    def _variable(self, name: str, at: TextPosition) -> str | None:
         known = self._vars.get(name)
         if known is not None:
             return known.text if known.known else None
         meant = closest_word(name, self._sources)
         return self._mistake(at, "unknown-variable", f"`vars` has no {quoted(name)}.", meant)
 
-    def _file(self, path: str, at: Position) -> str | None:
+    def _file(self, path: str, at: TextPosition) -> str | None:
         if not path:
             return self._mistake(at, "bad-placeholder", "A path follows `{file.`.")
         try:
@@ -158,7 +158,7 @@ class Expander:
             why = error.strerror if isinstance(error, OSError) and error.strerror else "it is no text"
             return self._mistake(at, "file-unreadable", f"The file {quoted(path)} cannot be read: {why}.")
 
-    def _mistake(self, at: Position, reason: str, sentence: str, suggestion: str = "") -> str | None:
+    def _mistake(self, at: TextPosition, reason: str, sentence: str, suggestion: str = "") -> str | None:
         self._findings.mistake(at, reason, sentence, suggestion)
         return None
 

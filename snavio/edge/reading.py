@@ -11,7 +11,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, Final
 
-from snavio.edge.findings import FindingLog, Position, closest_word
+from snavio.edge.findings import FindingLog, TextPosition, closest_word
 from snavio.edge.kinds import KINDS, BadValue, count, shown
 from snavio.edge.language import LANGUAGE, Directive, DirectiveArgument
 from snavio.edge.lexer import Lexeme
@@ -26,7 +26,7 @@ class ReadBlock:
     """The directives of a block by their long form."""
 
     name: str
-    at: Position
+    at: TextPosition
     directives: dict[str, list[ReadDirective]] = field(default_factory=dict)
 
     def all(self, key: str) -> list[ReadDirective]:
@@ -57,7 +57,7 @@ class ReadBlock:
         found = self.one(key)
         return found.block if found else None
 
-    def place(self, key: str) -> Position:
+    def place(self, key: str) -> TextPosition:
         """The place of a directive, or of the block."""
         found = self.one(key)
         return found.at if found else self.at
@@ -68,22 +68,22 @@ class ReadDirective:
     """A directive in its long form."""
 
     row: Directive
-    at: Position
+    at: TextPosition
     values: tuple[Any, ...] = ()
     named: Mapping[str, Any] = field(default_factory=lambda: _NONE)
     block: ReadBlock | None = None
     known: bool = True
     """All of its values could be read."""
-    places: tuple[Position, ...] = ()
+    places: tuple[TextPosition, ...] = ()
 
 
-class Reader:
+class TreeReader:
     """Reads one file. `opaque` is set when a placeholder had to stay."""
 
     def __init__(self, expander: Expander, findings: FindingLog) -> None:
         self._expander = expander
         self._findings = findings
-        self.opaque: list[Position] = []
+        self.opaque: list[TextPosition] = []
 
     def file(self, tree: DirectiveBlock) -> ReadBlock:
         """The whole file; its variables first, because everything else may use them."""
@@ -99,9 +99,9 @@ class Reader:
                         )
                     variables[each.words[0].text] = each.words[1]
         self._expander.define(variables)
-        return self.block(tree, Position())
+        return self.block(tree, TextPosition())
 
-    def block(self, block: DirectiveBlock, at: Position) -> ReadBlock:
+    def block(self, block: DirectiveBlock, at: TextPosition) -> ReadBlock:
         """One block, with all below it."""
         found = ReadBlock(block.name, at)
         for statement in block.statements:
@@ -147,10 +147,10 @@ class Reader:
 
     def _values(
         self, statement: Statement
-    ) -> tuple[tuple[Any, ...], Mapping[str, Any], tuple[Position, ...], bool]:
+    ) -> tuple[tuple[Any, ...], Mapping[str, Any], tuple[TextPosition, ...], bool]:
         row, known = statement.row, True
         plain: list[Any] = []
-        places: list[Position] = []
+        places: list[TextPosition] = []
         named: dict[str, Any] = {}
         kinds = row.positional
         for keyword, word in statement.values:

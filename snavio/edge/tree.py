@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from snavio.edge.findings import Position
+from snavio.edge.findings import TextPosition
 from snavio.edge.language import Directive
 from snavio.edge.lexer import Lexeme
 
@@ -49,6 +49,6 @@ class Statement:
     blank_before: bool = field(compare=False, default=False)
 
     @property
-    def at(self) -> Position:
+    def at(self) -> TextPosition:
         """Of its first word."""
         return self.words[0].at
