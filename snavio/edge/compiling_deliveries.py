@@ -173,6 +173,7 @@ def _signing(block: ReadBlock, secrets: dict[str, EdgeSecret], findings: Finding
 
 
 def _pause(directive: ReadDirective | None) -> TargetPause | None:
-    if directive is None or not directive.known:
+    # What was left out has its mistake already.
+    if directive is None or not directive.known or not {"after", "probe"} <= set(directive.named):
         return None
     return TargetPause(directive.named["after"], directive.named["probe"])

@@ -313,7 +313,11 @@ class RouteCompiler:
                 "labels-incomplete",
                 "`application` and `endpoint_name` belong together.",
             )
-        if application is None or name is None or not (application.known and name.known):
+        if (
+            application is None
+            or name is None
+            or not (application.known and name.known and application.values and name.values)
+        ):
             return None
         labels = EndpointLabels(application.values[0], name.values[0])
         key = (labels.application, labels.endpoint_name)
@@ -375,7 +379,7 @@ def _forward(directive: ReadDirective) -> ForwardAuth:
 
 def _sender_ids(block: ReadBlock) -> SenderIds | None:
     directive = block.one("idempotency header")
-    if directive is None or not directive.known:
+    if directive is None or not directive.known or not directive.values:
         return None
     return SenderIds(directive.values[0], directive.named.get("window") or DAY_NS)
 
