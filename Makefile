@@ -51,8 +51,9 @@ proto-go: $(VENV)/.installed ## generate clients/go/snaviov1 from proto/; needs 
 	    --go-grpc_out=clients/go --go-grpc_opt=module=snavio.local/go \
 	    $(foreach name,batch command enrolment mailbox shield signer,proto/snavio/v1/$(name).proto)
 
-config-docs: build ## write deploy/snavio.toml and docs/configuration.md from the settings
+config-docs: build ## write deploy/snavio.toml, docs/configuration.md and docs/hookaidofile.md from their tables
 	@$(BIN)/python tools/generate_configuration.py
+	@$(BIN)/python tools/generate_hookaidofile.py
 
 build: $(VENV)/.built ## build the Rust extension (release) and install the package in place
 
@@ -79,6 +80,7 @@ check: build ## lint, types, formatting, generated code, stub, wire
 	cd native/fuzz && cargo fmt --check && cargo check --quiet --no-default-features
 	$(BIN)/python tools/check_generated.py
 	$(BIN)/python tools/generate_configuration.py --check
+	$(BIN)/python tools/generate_hookaidofile.py --check
 	$(BIN)/python tools/generate_schema.py --check
 	$(BIN)/python tools/check_proto_comments.py
 	$(BIN)/python tools/check_stub.py

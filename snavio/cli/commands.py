@@ -62,20 +62,29 @@ archive  archive:archive   See the telemetry that Relay has archived, check it, 
 meter    meter:meter       Measure what the mesh promises, on a canary tenant of its own.
 spark    spark:spark       Run Spark jobs over the archive: find abuse, report on service, try a rule on the past.
 bench    bench:bench       Measure this machine for about ten seconds: sends, batches, latency, receiving.
+edge     edge:edge         Write, check, format and compare the Hookaidofile of an HTTP edge.
 config   config:config_app Show and check the configuration.
 doctor   doctor:doctor     Check toolchain, native library, state folder, disk, certificates, ports, services and clock.
 version  serve:version     Show what is installed.
 """
 
 
-def _entries() -> Iterator[CommandEntry]:
+# Below `snavio edge`, in the same form.
+_EDGE_TABLE: Final = """
+init     edge_init:init      Write a commented Hookaidofile for webhooks of github, stripe, gitlab or your own sender.
+config   edge_config:config  Format, check and compare Hookaidofiles; docs/hookaidofile.md has every directive.
+"""
+
+
+def _entries(table: str) -> Iterator[CommandEntry]:
     panel = ""
-    for row in _TABLE.strip().splitlines():
+    for row in table.strip().splitlines():
         if row.startswith("["):
             panel = row.strip("[]")
         else:
             name, place, summary = row.split(maxsplit=2)
-            yield CommandEntry(name, place, summary, panel, logs=name not in QUIET)
+            yield CommandEntry(name, place, summary, panel or None, logs=name not in QUIET)
 
 
-COMMANDS: Final = tuple(_entries())
+COMMANDS: Final = tuple(_entries(_TABLE))
+EDGE_COMMANDS: Final = tuple(_entries(_EDGE_TABLE))

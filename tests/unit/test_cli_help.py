@@ -10,7 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from snavio.cli.app import app
-from snavio.cli.commands import COMMANDS
+from snavio.cli.commands import COMMANDS, EDGE_COMMANDS
 from snavio.cli.group import CommandEntry
 from snavio.cli.help import flowing, summary
 
@@ -72,6 +72,12 @@ def test_a_long_option_stands_on_a_line_of_its_own() -> None:
 def test_the_table_says_what_the_command_says_of_itself(entry: CommandEntry) -> None:
     command = typer.main.get_command(app).commands[entry.name].load()  # type: ignore[attr-defined]
     assert entry.summary == summary(command.help)
+
+
+@pytest.mark.parametrize("entry", EDGE_COMMANDS, ids=lambda entry: entry.name)
+def test_the_table_of_the_edge_says_what_its_commands_say(entry: CommandEntry) -> None:
+    edge: Any = typer.main.get_command(app).commands["edge"]  # type: ignore[attr-defined]
+    assert entry.summary == summary(edge.commands[entry.name].load().help)
 
 
 def test_a_command_that_is_mistyped_is_suggested() -> None:

@@ -52,6 +52,7 @@ LAYERS = {
     "snavio.v1": [],
     "snavio.domain": [*BASE],
     "snavio.pki": [*BASE, "snavio.domain"],
+    "snavio.edge": ["snavio.errors", "snavio.domain"],
     "snavio.ports": [*BASE, "snavio.domain", "snavio.native"],
     "snavio.adapters": [*BASE, *WIRE, "snavio.domain", "snavio.ports"],
     "snavio.rpc": [*RPC],
@@ -73,6 +74,7 @@ LAYERS = {
     "snavio.launch": [*CLIENTS, "snavio.adapters"],
     "snavio.cli": [
         *CLIENTS,
+        "snavio.edge",
         "snavio.extras",
         "snavio.host",
         "snavio.audit",
