@@ -10,6 +10,7 @@ from typing import Any
 
 from snavio.cli.output import ago, count, megabytes, micros
 from snavio.cli.render import AGE, BLANK, Block, Kind, Record, Row, Table, TableColumn, picked
+from snavio.domain.queue_address import TELEMETRY_NAME
 from snavio.launch.readings import LatencyReading, MeshReading, ServiceReading
 
 MOST_TOPICS = 3
@@ -58,7 +59,12 @@ def _traffic(reading: MeshReading) -> Iterator[tuple[str, str]]:
         yield "refused as", ", ".join(reasons)
     yield "send to verdict", _percentiles(reading.times("shield", "admit_to_verdict"))
     yield "disk commit", _percentiles(reading.times("mailbox", "commit"))
-    waiting = [topic for topic in reading.topics if topic.ready or topic.inflight]
+    # A tenant that reads its events as a stream leaves those in its queue alone: they are no backlog of commands.
+    waiting = [
+        topic
+        for topic in reading.topics
+        if (topic.ready or topic.inflight) and not topic.topic.endswith(f"/{TELEMETRY_NAME}")
+    ]
     for topic in waiting[:MOST_TOPICS]:
         held = f"{count(topic.ready)} ready, {count(topic.inflight)} leased"
         yield "backlog", f"{topic.topic}: {held}, {ago(topic.oldest_age_ms / 1000)} old"

@@ -56,6 +56,13 @@ async def furnish(mesh: DemoMesh) -> None:
     )
     async with mesh.operator() as directory:
         for language in LANGUAGES:
+            named = registry.Principal(tenant=TENANT, principal=f"{PRINCIPAL}-{language}")
+            await operator.call(
+                "/snavio.v1.Registry/Apply",
+                registry.ApplyRequest(write=[registry.Write(entry=registry.Entry(principal=named))]),
+                registry.ApplyResponse,
+                timeout_s=10,
+            )
             service = registry.Service(tenant=TENANT, service=language, principal=[f"{PRINCIPAL}-{language}"])
             await operator.call(
                 "/snavio.v1.Registry/RegisterService",

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from snavio.cli.app import app
 from snavio.cli.archive import result_table
 from snavio.cli.exits import ExitCode, report
-from snavio.cli.installation import InstallationOptions
+from snavio.cli.installation import MeshOptions
 from snavio.cli.render import show_blocks
 from snavio.errors import BadRequest, SnavioError
 from snavio.launch.processes import MeshProcesses
@@ -189,7 +189,7 @@ async def test_a_question_of_a_running_mesh_is_answered_with_what_its_keys_vouch
     async def known(*_: object) -> object:
         return await verifying_keys()
 
-    monkeypatch.setattr(InstallationOptions, "attach", lambda _: None)
+    monkeypatch.setattr(MeshOptions, "attach", lambda _: None)
     monkeypatch.setattr("snavio.cli.archive._keys", known)
     async with inside(tmp_path) as relay:
         unsign(await archived(relay))

@@ -82,6 +82,7 @@ async def test_P_9_retention_windows_are_told_and_those_of_topics_where_they_dif
         'retention_messages{state="dlq"}': 900,
         "retention_visibilities": 4,
         f'retention_seconds{{topic="{TOPIC}",state="ready"}}': 30,
+        'retention_seconds{topic="*/snavio.telemetry",state="ready"}': 14 * 86_400,
         f'retention_messages{{topic="{TOPIC}",state="dlq"}}': 7,
     }
 

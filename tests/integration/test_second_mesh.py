@@ -46,7 +46,7 @@ def test_two_meshes_run_beside_each_other_and_one_starts_with_a_registration(tmp
     with running(first), running(second, "--port-base", str(base), "--seed", "service.toml"):
         addresses = orjson.loads((second / ".snavio" / "run.json").read_bytes())["addresses"]
         assert addresses["shield"] == f"127.0.0.1:{base}"
-        assert {int(address.rpartition(":")[2]) - base for address in addresses.values()} == set(range(7))
+        assert {int(address.rpartition(":")[2]) - base for address in addresses.values()} == {*range(8), 42}
         assert [
             each["target"] for each in told("target", "ls", "--tenant", "acme", folder=second)["targets"]
         ] == ["acme-bot"]

@@ -369,4 +369,4 @@ async def test_a_service_log_is_shown_from_its_end(mesh: DemoMesh) -> None:
     whole = (mesh.processes.state_dir / "logs" / "registry.log").read_text()
     assert text.splitlines()[-1] in whole
     said = await run(mesh, "logs", "../../etc/passwd", code=2)
-    assert "there are fast, mailbox, registry" in said
+    assert "there are fast, gateway, mailbox, registry" in said

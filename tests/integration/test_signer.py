@@ -301,7 +301,7 @@ async def test_keys_survive_a_restart(control: Control) -> None:
 async def test_preparing_again_changes_nothing_and_renews_only_what_ends_soon(tmp_path: Path) -> None:
     clock, mesh, settings = ManualClock(time.time_ns()), MeshSettings(state_dir=tmp_path), SignerSettings()
     made = await prepare(mesh, settings, clock=clock)
-    services = ["shield", "fast", "slow", "signer", "registry", "mailbox", "relay"]
+    services = ["shield", "fast", "slow", "signer", "registry", "mailbox", "relay", "gateway"]
     assert made == [*services, "operator-admin", "job-spark"]
     ca = (mesh.certificates("shield") / "ca.pem").read_bytes()
     assert await prepare(mesh, settings, clock=clock) == []

@@ -72,14 +72,15 @@ async def test_a_reader_follows_a_command_from_the_send_to_its_event(mesh: DemoM
 
 
 async def test_an_envelope_that_was_forged_in_the_store_reaches_nobody(mesh: DemoMesh) -> None:
-    before = json.loads((await client(mesh).get("/v1/tenants/acme/state")).body)["position"]
+    state = json.loads((await client(mesh).get("/v1/tenants/acme/state")).body)
+    before = state["position"]
     await asyncio.to_thread(mesh.processes.kill, "relay")
     store = await open_tenant_streams(
         mesh.processes.mesh.state_dir / "relay" / "streams.db", clock=SystemClock()
     )
     try:
         window = await store.window("acme")
-        forger = EnvelopeMaker(epoch=window.epoch, seq=window.high, prev=window.head)
+        forger = EnvelopeMaker(epoch=window.epoch, seq=window.high, prev=window.head, key_id=state["key_id"])
         body = forger.next()
         entry = StreamEntry(
             seq=forger.seq,

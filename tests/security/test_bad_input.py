@@ -21,7 +21,7 @@ from grpc_health.v1 import health_pb2
 
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, IdentityKind
 from snavio.domain.verdict import Verdict
-from snavio.errors import BadRequest, FrameTooLarge, NotAllowed, SnavioError, Unauthenticated, Unavailable
+from snavio.errors import BadRequest, NotAllowed, SnavioError, Unauthenticated, Unavailable
 from snavio.launch.processes import SERVICES
 from snavio.rpc.channel import MeshChannel
 from snavio.rpc.credentials import CertificateFiles
@@ -441,13 +441,33 @@ async def test_a_frame_that_is_wrong_as_a_whole_is_refused_and_the_stream_goes_o
 
 
 async def test_a_frame_far_beyond_the_limit_ends_its_stream_and_no_other(scene: Scene) -> None:
-    forge = scene.billing.forge
-    stream, other = await scene.billing.stream(), await scene.billing.stream()
-    await stream.send(submission([forge.command(payload=bytes(200 << 10))] * 15))
-    with pytest.raises(FrameTooLarge):
-        await stream.answer(1)
+    forge, other = scene.billing.forge, await scene.billing.stream()
+    async with without_limit(scene) as channel:
+        stream = channel.stream_stream(SUBMIT_STREAM)()
+        await stream.write(hello_frame())
+        await stream.read()
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await stream.write(submission([forge.command(payload=bytes(200 << 10))] * 15))
+            async with asyncio.timeout(WITHIN_S):
+                while await stream.read() is not grpc.aio.EOF:
+                    pass
+            raise grpc.aio.AioRpcError(await stream.code(), grpc.aio.Metadata(), grpc.aio.Metadata())
+        assert refused.value.code() in (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.INVALID_ARGUMENT)
     assert (await other.ask(submission([forge.command()], batch_seq=7), 7)).codes == [GOOD]
     other.cancel()
+
+
+def without_limit(scene: Scene) -> grpc.aio.Channel:
+    """A channel of a client that sends messages of any size."""
+    options = (
+        ("grpc.ssl_target_name_override", "shield.mesh.snavio.local"),
+        ("grpc.max_send_message_length", -1),
+    )
+    files = scene.files("acme-billing")
+    credentials = grpc.ssl_channel_credentials(
+        files.ca.read_bytes(), files.private_key.read_bytes(), files.certificate.read_bytes()
+    )
+    return grpc.aio.secure_channel(scene.mesh.addresses["shield"], credentials, options)
 
 
 async def test_a_run_that_names_another_source_is_only_a_malformed_command(scene: Scene) -> None:
@@ -465,15 +485,7 @@ async def test_an_empty_batch_is_answered(scene: Scene) -> None:
 async def test_a_message_beyond_the_transport_limit_is_refused_as_oversized(
     scene: Scene, method: str
 ) -> None:
-    options = (
-        ("grpc.ssl_target_name_override", "shield.mesh.snavio.local"),
-        ("grpc.max_send_message_length", -1),
-    )
-    files = scene.files("acme-billing")
-    credentials = grpc.ssl_channel_credentials(
-        files.ca.read_bytes(), files.private_key.read_bytes(), files.certificate.read_bytes()
-    )
-    async with grpc.aio.secure_channel(scene.mesh.addresses["shield"], credentials, options) as channel:
+    async with without_limit(scene) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await channel.unary_unary(method)(bytes(5 << 20), timeout=WITHIN_S)
         assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED

@@ -1525,7 +1525,7 @@ type SetServicePrincipalsRequest struct {
 	Principal []string `protobuf:"bytes,2,rep,name=principal,proto3" json:"principal,omitempty"`
 	// The service is suspended: no certificate is issued for it.
 	Suspended bool `protobuf:"varint,3,opt,name=suspended,proto3" json:"suspended,omitempty"`
-	// The service was deleted: its record is removed.
+	// The service was deleted: its record is removed, and every certificate for it that was issued until now is revoked.
 	Removed       bool `protobuf:"varint,4,opt,name=removed,proto3" json:"removed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2585,7 +2585,7 @@ type SignRequest struct {
 	Scope string `protobuf:"bytes,1,opt,name=scope,proto3" json:"scope,omitempty"`
 	// The signing key; empty for the active one.
 	KeyId string `protobuf:"bytes,2,opt,name=key_id,json=keyId,proto3" json:"key_id,omitempty"`
-	// At most 4096, together at most 3 MiB.
+	// At most 4096, together at most 1 MiB.
 	Message       [][]byte `protobuf:"bytes,3,rep,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2697,6 +2697,226 @@ func (x *SignResponse) GetSignature() [][]byte {
 	return nil
 }
 
+// Messages of one scope to sign.
+type ScopeMessages struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// `tenant:<id>` or `platform`.
+	Scope string `protobuf:"bytes,1,opt,name=scope,proto3" json:"scope,omitempty"`
+	// The signing key; empty for the active one.
+	KeyId string `protobuf:"bytes,2,opt,name=key_id,json=keyId,proto3" json:"key_id,omitempty"`
+	// The messages.
+	Message       [][]byte `protobuf:"bytes,3,rep,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ScopeMessages) Reset() {
+	*x = ScopeMessages{}
+	mi := &file_snavio_v1_signer_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ScopeMessages) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ScopeMessages) ProtoMessage() {}
+
+func (x *ScopeMessages) ProtoReflect() protoreflect.Message {
+	mi := &file_snavio_v1_signer_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ScopeMessages.ProtoReflect.Descriptor instead.
+func (*ScopeMessages) Descriptor() ([]byte, []int) {
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *ScopeMessages) GetScope() string {
+	if x != nil {
+		return x.Scope
+	}
+	return ""
+}
+
+func (x *ScopeMessages) GetKeyId() string {
+	if x != nil {
+		return x.KeyId
+	}
+	return ""
+}
+
+func (x *ScopeMessages) GetMessage() [][]byte {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
+
+// Messages to sign: at most 4096, together at most 1 MiB, of at most 1024 scopes.
+type SignManyRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One entry per scope.
+	Scope         []*ScopeMessages `protobuf:"bytes,1,rep,name=scope,proto3" json:"scope,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SignManyRequest) Reset() {
+	*x = SignManyRequest{}
+	mi := &file_snavio_v1_signer_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SignManyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SignManyRequest) ProtoMessage() {}
+
+func (x *SignManyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_snavio_v1_signer_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SignManyRequest.ProtoReflect.Descriptor instead.
+func (*SignManyRequest) Descriptor() ([]byte, []int) {
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *SignManyRequest) GetScope() []*ScopeMessages {
+	if x != nil {
+		return x.Scope
+	}
+	return nil
+}
+
+// Signatures of one scope.
+type ScopeSignatures struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The key that signed.
+	KeyId string `protobuf:"bytes,1,opt,name=key_id,json=keyId,proto3" json:"key_id,omitempty"`
+	// 64 bytes each, in the order of the messages; none where `reason` says why.
+	Signature [][]byte `protobuf:"bytes,2,rep,name=signature,proto3" json:"signature,omitempty"`
+	// `not-provisioned`, `unknown-key`, `key-not-active`, `bad-field` or `not-your-scope`; empty for signatures.
+	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ScopeSignatures) Reset() {
+	*x = ScopeSignatures{}
+	mi := &file_snavio_v1_signer_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ScopeSignatures) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ScopeSignatures) ProtoMessage() {}
+
+func (x *ScopeSignatures) ProtoReflect() protoreflect.Message {
+	mi := &file_snavio_v1_signer_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ScopeSignatures.ProtoReflect.Descriptor instead.
+func (*ScopeSignatures) Descriptor() ([]byte, []int) {
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *ScopeSignatures) GetKeyId() string {
+	if x != nil {
+		return x.KeyId
+	}
+	return ""
+}
+
+func (x *ScopeSignatures) GetSignature() [][]byte {
+	if x != nil {
+		return x.Signature
+	}
+	return nil
+}
+
+func (x *ScopeSignatures) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// Signatures, in the order of the scopes.
+type SignManyResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One entry per scope.
+	Scope         []*ScopeSignatures `protobuf:"bytes,1,rep,name=scope,proto3" json:"scope,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SignManyResponse) Reset() {
+	*x = SignManyResponse{}
+	mi := &file_snavio_v1_signer_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SignManyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SignManyResponse) ProtoMessage() {}
+
+func (x *SignManyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_snavio_v1_signer_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SignManyResponse.ProtoReflect.Descriptor instead.
+func (*SignManyResponse) Descriptor() ([]byte, []int) {
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *SignManyResponse) GetScope() []*ScopeSignatures {
+	if x != nil {
+		return x.Scope
+	}
+	return nil
+}
+
 // Request for public keys.
 type GetPublicKeysRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2711,7 +2931,7 @@ type GetPublicKeysRequest struct {
 
 func (x *GetPublicKeysRequest) Reset() {
 	*x = GetPublicKeysRequest{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[41]
+	mi := &file_snavio_v1_signer_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2723,7 +2943,7 @@ func (x *GetPublicKeysRequest) String() string {
 func (*GetPublicKeysRequest) ProtoMessage() {}
 
 func (x *GetPublicKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[41]
+	mi := &file_snavio_v1_signer_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2736,7 +2956,7 @@ func (x *GetPublicKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPublicKeysRequest.ProtoReflect.Descriptor instead.
 func (*GetPublicKeysRequest) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{41}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *GetPublicKeysRequest) GetScope() string {
@@ -2772,7 +2992,7 @@ type PublicKey struct {
 
 func (x *PublicKey) Reset() {
 	*x = PublicKey{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[42]
+	mi := &file_snavio_v1_signer_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2784,7 +3004,7 @@ func (x *PublicKey) String() string {
 func (*PublicKey) ProtoMessage() {}
 
 func (x *PublicKey) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[42]
+	mi := &file_snavio_v1_signer_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2797,7 +3017,7 @@ func (x *PublicKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublicKey.ProtoReflect.Descriptor instead.
 func (*PublicKey) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{42}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *PublicKey) GetKeyId() string {
@@ -2850,7 +3070,7 @@ type PublicKeys struct {
 
 func (x *PublicKeys) Reset() {
 	*x = PublicKeys{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[43]
+	mi := &file_snavio_v1_signer_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2862,7 +3082,7 @@ func (x *PublicKeys) String() string {
 func (*PublicKeys) ProtoMessage() {}
 
 func (x *PublicKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[43]
+	mi := &file_snavio_v1_signer_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2875,7 +3095,7 @@ func (x *PublicKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublicKeys.ProtoReflect.Descriptor instead.
 func (*PublicKeys) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{43}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *PublicKeys) GetScope() string {
@@ -2914,7 +3134,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[44]
+	mi := &file_snavio_v1_signer_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2926,7 +3146,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[44]
+	mi := &file_snavio_v1_signer_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2939,7 +3159,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{44}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *EventsRequest) GetSince() uint64 {
@@ -2980,7 +3200,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[45]
+	mi := &file_snavio_v1_signer_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2992,7 +3212,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[45]
+	mi := &file_snavio_v1_signer_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3005,7 +3225,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{45}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Event) GetSeq() uint64 {
@@ -3053,7 +3273,7 @@ type EventsResponse struct {
 
 func (x *EventsResponse) Reset() {
 	*x = EventsResponse{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[46]
+	mi := &file_snavio_v1_signer_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3065,7 +3285,7 @@ func (x *EventsResponse) String() string {
 func (*EventsResponse) ProtoMessage() {}
 
 func (x *EventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[46]
+	mi := &file_snavio_v1_signer_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3078,7 +3298,7 @@ func (x *EventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsResponse.ProtoReflect.Descriptor instead.
 func (*EventsResponse) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{46}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *EventsResponse) GetEpoch() uint64 {
@@ -3118,7 +3338,7 @@ type SnapshotKeyRequest struct {
 
 func (x *SnapshotKeyRequest) Reset() {
 	*x = SnapshotKeyRequest{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[47]
+	mi := &file_snavio_v1_signer_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3130,7 +3350,7 @@ func (x *SnapshotKeyRequest) String() string {
 func (*SnapshotKeyRequest) ProtoMessage() {}
 
 func (x *SnapshotKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[47]
+	mi := &file_snavio_v1_signer_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3143,7 +3363,7 @@ func (x *SnapshotKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotKeyRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotKeyRequest) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{47}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{51}
 }
 
 // The key that decrypts snapshots of key sets.
@@ -3159,7 +3379,7 @@ type SnapshotKeyResponse struct {
 
 func (x *SnapshotKeyResponse) Reset() {
 	*x = SnapshotKeyResponse{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[48]
+	mi := &file_snavio_v1_signer_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3171,7 +3391,7 @@ func (x *SnapshotKeyResponse) String() string {
 func (*SnapshotKeyResponse) ProtoMessage() {}
 
 func (x *SnapshotKeyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[48]
+	mi := &file_snavio_v1_signer_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3184,7 +3404,7 @@ func (x *SnapshotKeyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotKeyResponse.ProtoReflect.Descriptor instead.
 func (*SnapshotKeyResponse) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{48}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *SnapshotKeyResponse) GetKey() []byte {
@@ -3222,7 +3442,7 @@ type IssueCapabilityRequest struct {
 
 func (x *IssueCapabilityRequest) Reset() {
 	*x = IssueCapabilityRequest{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[49]
+	mi := &file_snavio_v1_signer_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3234,7 +3454,7 @@ func (x *IssueCapabilityRequest) String() string {
 func (*IssueCapabilityRequest) ProtoMessage() {}
 
 func (x *IssueCapabilityRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[49]
+	mi := &file_snavio_v1_signer_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3247,7 +3467,7 @@ func (x *IssueCapabilityRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueCapabilityRequest.ProtoReflect.Descriptor instead.
 func (*IssueCapabilityRequest) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{49}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *IssueCapabilityRequest) GetRealm() string {
@@ -3309,7 +3529,7 @@ type IssueCapabilityResponse struct {
 
 func (x *IssueCapabilityResponse) Reset() {
 	*x = IssueCapabilityResponse{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[50]
+	mi := &file_snavio_v1_signer_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3321,7 +3541,7 @@ func (x *IssueCapabilityResponse) String() string {
 func (*IssueCapabilityResponse) ProtoMessage() {}
 
 func (x *IssueCapabilityResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[50]
+	mi := &file_snavio_v1_signer_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3334,7 +3554,7 @@ func (x *IssueCapabilityResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueCapabilityResponse.ProtoReflect.Descriptor instead.
 func (*IssueCapabilityResponse) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{50}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *IssueCapabilityResponse) GetCapability() string {
@@ -3378,7 +3598,7 @@ type RootVersion struct {
 
 func (x *RootVersion) Reset() {
 	*x = RootVersion{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[51]
+	mi := &file_snavio_v1_signer_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3390,7 +3610,7 @@ func (x *RootVersion) String() string {
 func (*RootVersion) ProtoMessage() {}
 
 func (x *RootVersion) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[51]
+	mi := &file_snavio_v1_signer_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3403,7 +3623,7 @@ func (x *RootVersion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RootVersion.ProtoReflect.Descriptor instead.
 func (*RootVersion) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{51}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *RootVersion) GetRealm() string {
@@ -3443,7 +3663,7 @@ type RevokeCapabilityRequest struct {
 
 func (x *RevokeCapabilityRequest) Reset() {
 	*x = RevokeCapabilityRequest{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[52]
+	mi := &file_snavio_v1_signer_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3455,7 +3675,7 @@ func (x *RevokeCapabilityRequest) String() string {
 func (*RevokeCapabilityRequest) ProtoMessage() {}
 
 func (x *RevokeCapabilityRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[52]
+	mi := &file_snavio_v1_signer_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3468,7 +3688,7 @@ func (x *RevokeCapabilityRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeCapabilityRequest.ProtoReflect.Descriptor instead.
 func (*RevokeCapabilityRequest) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{52}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *RevokeCapabilityRequest) GetWhat() isRevokeCapabilityRequest_What {
@@ -3562,7 +3782,7 @@ type RevokeCapabilityResponse struct {
 
 func (x *RevokeCapabilityResponse) Reset() {
 	*x = RevokeCapabilityResponse{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[53]
+	mi := &file_snavio_v1_signer_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3574,7 +3794,7 @@ func (x *RevokeCapabilityResponse) String() string {
 func (*RevokeCapabilityResponse) ProtoMessage() {}
 
 func (x *RevokeCapabilityResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[53]
+	mi := &file_snavio_v1_signer_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3587,7 +3807,7 @@ func (x *RevokeCapabilityResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeCapabilityResponse.ProtoReflect.Descriptor instead.
 func (*RevokeCapabilityResponse) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{53}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *RevokeCapabilityResponse) GetVersion() uint64 {
@@ -3614,7 +3834,7 @@ type ListCapabilitiesRequest struct {
 
 func (x *ListCapabilitiesRequest) Reset() {
 	*x = ListCapabilitiesRequest{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[54]
+	mi := &file_snavio_v1_signer_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3626,7 +3846,7 @@ func (x *ListCapabilitiesRequest) String() string {
 func (*ListCapabilitiesRequest) ProtoMessage() {}
 
 func (x *ListCapabilitiesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[54]
+	mi := &file_snavio_v1_signer_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3639,7 +3859,7 @@ func (x *ListCapabilitiesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCapabilitiesRequest.ProtoReflect.Descriptor instead.
 func (*ListCapabilitiesRequest) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{54}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ListCapabilitiesRequest) GetRealm() string {
@@ -3697,7 +3917,7 @@ type CapabilityRecord struct {
 
 func (x *CapabilityRecord) Reset() {
 	*x = CapabilityRecord{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[55]
+	mi := &file_snavio_v1_signer_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3709,7 +3929,7 @@ func (x *CapabilityRecord) String() string {
 func (*CapabilityRecord) ProtoMessage() {}
 
 func (x *CapabilityRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[55]
+	mi := &file_snavio_v1_signer_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3722,7 +3942,7 @@ func (x *CapabilityRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapabilityRecord.ProtoReflect.Descriptor instead.
 func (*CapabilityRecord) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{55}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *CapabilityRecord) GetId() string {
@@ -3801,7 +4021,7 @@ type ListCapabilitiesResponse struct {
 
 func (x *ListCapabilitiesResponse) Reset() {
 	*x = ListCapabilitiesResponse{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[56]
+	mi := &file_snavio_v1_signer_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3813,7 +4033,7 @@ func (x *ListCapabilitiesResponse) String() string {
 func (*ListCapabilitiesResponse) ProtoMessage() {}
 
 func (x *ListCapabilitiesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[56]
+	mi := &file_snavio_v1_signer_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3826,7 +4046,7 @@ func (x *ListCapabilitiesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCapabilitiesResponse.ProtoReflect.Descriptor instead.
 func (*ListCapabilitiesResponse) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{56}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ListCapabilitiesResponse) GetCapability() []*CapabilityRecord {
@@ -3854,7 +4074,7 @@ type RotateCapabilityRootRequest struct {
 
 func (x *RotateCapabilityRootRequest) Reset() {
 	*x = RotateCapabilityRootRequest{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[57]
+	mi := &file_snavio_v1_signer_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3866,7 +4086,7 @@ func (x *RotateCapabilityRootRequest) String() string {
 func (*RotateCapabilityRootRequest) ProtoMessage() {}
 
 func (x *RotateCapabilityRootRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[57]
+	mi := &file_snavio_v1_signer_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3879,7 +4099,7 @@ func (x *RotateCapabilityRootRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateCapabilityRootRequest.ProtoReflect.Descriptor instead.
 func (*RotateCapabilityRootRequest) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{57}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *RotateCapabilityRootRequest) GetRealm() string {
@@ -3902,7 +4122,7 @@ type RotateCapabilityRootResponse struct {
 
 func (x *RotateCapabilityRootResponse) Reset() {
 	*x = RotateCapabilityRootResponse{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[58]
+	mi := &file_snavio_v1_signer_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3914,7 +4134,7 @@ func (x *RotateCapabilityRootResponse) String() string {
 func (*RotateCapabilityRootResponse) ProtoMessage() {}
 
 func (x *RotateCapabilityRootResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[58]
+	mi := &file_snavio_v1_signer_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3927,7 +4147,7 @@ func (x *RotateCapabilityRootResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateCapabilityRootResponse.ProtoReflect.Descriptor instead.
 func (*RotateCapabilityRootResponse) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{58}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *RotateCapabilityRootResponse) GetVersion() uint32 {
@@ -3953,7 +4173,7 @@ type MailboxRootsRequest struct {
 
 func (x *MailboxRootsRequest) Reset() {
 	*x = MailboxRootsRequest{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[59]
+	mi := &file_snavio_v1_signer_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3965,7 +4185,7 @@ func (x *MailboxRootsRequest) String() string {
 func (*MailboxRootsRequest) ProtoMessage() {}
 
 func (x *MailboxRootsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[59]
+	mi := &file_snavio_v1_signer_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3978,7 +4198,7 @@ func (x *MailboxRootsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MailboxRootsRequest.ProtoReflect.Descriptor instead.
 func (*MailboxRootsRequest) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{59}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{63}
 }
 
 // One secret from which root keys are derived.
@@ -3996,7 +4216,7 @@ type MailboxRoot struct {
 
 func (x *MailboxRoot) Reset() {
 	*x = MailboxRoot{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[60]
+	mi := &file_snavio_v1_signer_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4008,7 +4228,7 @@ func (x *MailboxRoot) String() string {
 func (*MailboxRoot) ProtoMessage() {}
 
 func (x *MailboxRoot) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[60]
+	mi := &file_snavio_v1_signer_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4021,7 +4241,7 @@ func (x *MailboxRoot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MailboxRoot.ProtoReflect.Descriptor instead.
 func (*MailboxRoot) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{60}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *MailboxRoot) GetRoot() string {
@@ -4058,7 +4278,7 @@ type MailboxRootsResponse struct {
 
 func (x *MailboxRootsResponse) Reset() {
 	*x = MailboxRootsResponse{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[61]
+	mi := &file_snavio_v1_signer_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4070,7 +4290,7 @@ func (x *MailboxRootsResponse) String() string {
 func (*MailboxRootsResponse) ProtoMessage() {}
 
 func (x *MailboxRootsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[61]
+	mi := &file_snavio_v1_signer_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4083,7 +4303,7 @@ func (x *MailboxRootsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MailboxRootsResponse.ProtoReflect.Descriptor instead.
 func (*MailboxRootsResponse) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{61}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *MailboxRootsResponse) GetRoot() []*MailboxRoot {
@@ -4113,7 +4333,7 @@ type CapabilityRevocationsRequest struct {
 
 func (x *CapabilityRevocationsRequest) Reset() {
 	*x = CapabilityRevocationsRequest{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[62]
+	mi := &file_snavio_v1_signer_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4125,7 +4345,7 @@ func (x *CapabilityRevocationsRequest) String() string {
 func (*CapabilityRevocationsRequest) ProtoMessage() {}
 
 func (x *CapabilityRevocationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[62]
+	mi := &file_snavio_v1_signer_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4138,7 +4358,7 @@ func (x *CapabilityRevocationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapabilityRevocationsRequest.ProtoReflect.Descriptor instead.
 func (*CapabilityRevocationsRequest) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{62}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *CapabilityRevocationsRequest) GetSinceVersion() uint64 {
@@ -4168,7 +4388,7 @@ type RevokedCapability struct {
 
 func (x *RevokedCapability) Reset() {
 	*x = RevokedCapability{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[63]
+	mi := &file_snavio_v1_signer_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4180,7 +4400,7 @@ func (x *RevokedCapability) String() string {
 func (*RevokedCapability) ProtoMessage() {}
 
 func (x *RevokedCapability) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[63]
+	mi := &file_snavio_v1_signer_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4193,7 +4413,7 @@ func (x *RevokedCapability) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokedCapability.ProtoReflect.Descriptor instead.
 func (*RevokedCapability) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{63}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *RevokedCapability) GetId() string {
@@ -4225,7 +4445,7 @@ type RevokedHolder struct {
 
 func (x *RevokedHolder) Reset() {
 	*x = RevokedHolder{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[64]
+	mi := &file_snavio_v1_signer_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4237,7 +4457,7 @@ func (x *RevokedHolder) String() string {
 func (*RevokedHolder) ProtoMessage() {}
 
 func (x *RevokedHolder) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[64]
+	mi := &file_snavio_v1_signer_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4250,7 +4470,7 @@ func (x *RevokedHolder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokedHolder.ProtoReflect.Descriptor instead.
 func (*RevokedHolder) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{64}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *RevokedHolder) GetHolder() string {
@@ -4293,7 +4513,7 @@ type RootLine struct {
 
 func (x *RootLine) Reset() {
 	*x = RootLine{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[65]
+	mi := &file_snavio_v1_signer_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4305,7 +4525,7 @@ func (x *RootLine) String() string {
 func (*RootLine) ProtoMessage() {}
 
 func (x *RootLine) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[65]
+	mi := &file_snavio_v1_signer_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4318,7 +4538,7 @@ func (x *RootLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RootLine.ProtoReflect.Descriptor instead.
 func (*RootLine) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{65}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *RootLine) GetRealm() string {
@@ -4379,7 +4599,7 @@ type CapabilityRevocationsResponse struct {
 
 func (x *CapabilityRevocationsResponse) Reset() {
 	*x = CapabilityRevocationsResponse{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[66]
+	mi := &file_snavio_v1_signer_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4391,7 +4611,7 @@ func (x *CapabilityRevocationsResponse) String() string {
 func (*CapabilityRevocationsResponse) ProtoMessage() {}
 
 func (x *CapabilityRevocationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[66]
+	mi := &file_snavio_v1_signer_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4404,7 +4624,7 @@ func (x *CapabilityRevocationsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapabilityRevocationsResponse.ProtoReflect.Descriptor instead.
 func (*CapabilityRevocationsResponse) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{66}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *CapabilityRevocationsResponse) GetVersion() uint64 {
@@ -4454,6 +4674,161 @@ func (x *CapabilityRevocationsResponse) GetMore() bool {
 		return x.More
 	}
 	return false
+}
+
+// A capability that somebody presents.
+type CheckCapabilityRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its text.
+	Capability string `protobuf:"bytes,1,opt,name=capability,proto3" json:"capability,omitempty"`
+	// SPIFFE id of the certificate that presents it.
+	Holder string `protobuf:"bytes,2,opt,name=holder,proto3" json:"holder,omitempty"`
+	// Operation that it is presented for, such as `stream`.
+	Operation string `protobuf:"bytes,3,opt,name=operation,proto3" json:"operation,omitempty"`
+	// Topic that it is presented for.
+	Topic         string `protobuf:"bytes,4,opt,name=topic,proto3" json:"topic,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckCapabilityRequest) Reset() {
+	*x = CheckCapabilityRequest{}
+	mi := &file_snavio_v1_signer_proto_msgTypes[71]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckCapabilityRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckCapabilityRequest) ProtoMessage() {}
+
+func (x *CheckCapabilityRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_snavio_v1_signer_proto_msgTypes[71]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckCapabilityRequest.ProtoReflect.Descriptor instead.
+func (*CheckCapabilityRequest) Descriptor() ([]byte, []int) {
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{71}
+}
+
+func (x *CheckCapabilityRequest) GetCapability() string {
+	if x != nil {
+		return x.Capability
+	}
+	return ""
+}
+
+func (x *CheckCapabilityRequest) GetHolder() string {
+	if x != nil {
+		return x.Holder
+	}
+	return ""
+}
+
+func (x *CheckCapabilityRequest) GetOperation() string {
+	if x != nil {
+		return x.Operation
+	}
+	return ""
+}
+
+func (x *CheckCapabilityRequest) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+// The bounds of a capability that permits the operation.
+type CheckCapabilityResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its end, nanoseconds since the epoch.
+	ExpiresUnixNs int64 `protobuf:"varint,1,opt,name=expires_unix_ns,json=expiresUnixNs,proto3" json:"expires_unix_ns,omitempty"`
+	// It reaches only the sources that follow.
+	NarrowedToSources bool `protobuf:"varint,2,opt,name=narrowed_to_sources,json=narrowedToSources,proto3" json:"narrowed_to_sources,omitempty"`
+	// `<tenant>/<service>`.
+	Source []string `protobuf:"bytes,3,rep,name=source,proto3" json:"source,omitempty"`
+	// It reaches only the families that follow.
+	NarrowedToFamilies bool `protobuf:"varint,4,opt,name=narrowed_to_families,json=narrowedToFamilies,proto3" json:"narrowed_to_families,omitempty"`
+	// Families of events, such as `command`.
+	Family        []string `protobuf:"bytes,5,rep,name=family,proto3" json:"family,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckCapabilityResponse) Reset() {
+	*x = CheckCapabilityResponse{}
+	mi := &file_snavio_v1_signer_proto_msgTypes[72]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckCapabilityResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckCapabilityResponse) ProtoMessage() {}
+
+func (x *CheckCapabilityResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_snavio_v1_signer_proto_msgTypes[72]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckCapabilityResponse.ProtoReflect.Descriptor instead.
+func (*CheckCapabilityResponse) Descriptor() ([]byte, []int) {
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{72}
+}
+
+func (x *CheckCapabilityResponse) GetExpiresUnixNs() int64 {
+	if x != nil {
+		return x.ExpiresUnixNs
+	}
+	return 0
+}
+
+func (x *CheckCapabilityResponse) GetNarrowedToSources() bool {
+	if x != nil {
+		return x.NarrowedToSources
+	}
+	return false
+}
+
+func (x *CheckCapabilityResponse) GetSource() []string {
+	if x != nil {
+		return x.Source
+	}
+	return nil
+}
+
+func (x *CheckCapabilityResponse) GetNarrowedToFamilies() bool {
+	if x != nil {
+		return x.NarrowedToFamilies
+	}
+	return false
+}
+
+func (x *CheckCapabilityResponse) GetFamily() []string {
+	if x != nil {
+		return x.Family
+	}
+	return nil
 }
 
 var File_snavio_v1_signer_proto protoreflect.FileDescriptor
@@ -4635,7 +5010,19 @@ const file_snavio_v1_signer_proto_rawDesc = "" +
 	"\amessage\x18\x03 \x03(\fR\amessage\"C\n" +
 	"\fSignResponse\x12\x15\n" +
 	"\x06key_id\x18\x01 \x01(\tR\x05keyId\x12\x1c\n" +
-	"\tsignature\x18\x02 \x03(\fR\tsignature\"Q\n" +
+	"\tsignature\x18\x02 \x03(\fR\tsignature\"V\n" +
+	"\rScopeMessages\x12\x14\n" +
+	"\x05scope\x18\x01 \x01(\tR\x05scope\x12\x15\n" +
+	"\x06key_id\x18\x02 \x01(\tR\x05keyId\x12\x18\n" +
+	"\amessage\x18\x03 \x03(\fR\amessage\"A\n" +
+	"\x0fSignManyRequest\x12.\n" +
+	"\x05scope\x18\x01 \x03(\v2\x18.snavio.v1.ScopeMessagesR\x05scope\"^\n" +
+	"\x0fScopeSignatures\x12\x15\n" +
+	"\x06key_id\x18\x01 \x01(\tR\x05keyId\x12\x1c\n" +
+	"\tsignature\x18\x02 \x03(\fR\tsignature\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"D\n" +
+	"\x10SignManyResponse\x120\n" +
+	"\x05scope\x18\x01 \x03(\v2\x1a.snavio.v1.ScopeSignaturesR\x05scope\"Q\n" +
 	"\x14GetPublicKeysRequest\x12\x14\n" +
 	"\x05scope\x18\x01 \x01(\tR\x05scope\x12#\n" +
 	"\rinclude_ended\x18\x02 \x01(\bR\fincludeEnded\"\xca\x01\n" +
@@ -4759,14 +5146,27 @@ const file_snavio_v1_signer_proto_rawDesc = "" +
 	"\x06holder\x18\x04 \x03(\v2\x18.snavio.v1.RevokedHolderR\x06holder\x12'\n" +
 	"\x04line\x18\x05 \x03(\v2\x13.snavio.v1.RootLineR\x04line\x12\x12\n" +
 	"\x04root\x18\x06 \x03(\tR\x04root\x12\x12\n" +
-	"\x04more\x18\a \x01(\bR\x04more*\x99\x01\n" +
+	"\x04more\x18\a \x01(\bR\x04more\"\x84\x01\n" +
+	"\x16CheckCapabilityRequest\x12\x1e\n" +
+	"\n" +
+	"capability\x18\x01 \x01(\tR\n" +
+	"capability\x12\x16\n" +
+	"\x06holder\x18\x02 \x01(\tR\x06holder\x12\x1c\n" +
+	"\toperation\x18\x03 \x01(\tR\toperation\x12\x14\n" +
+	"\x05topic\x18\x04 \x01(\tR\x05topic\"\xd3\x01\n" +
+	"\x17CheckCapabilityResponse\x12&\n" +
+	"\x0fexpires_unix_ns\x18\x01 \x01(\x03R\rexpiresUnixNs\x12.\n" +
+	"\x13narrowed_to_sources\x18\x02 \x01(\bR\x11narrowedToSources\x12\x16\n" +
+	"\x06source\x18\x03 \x03(\tR\x06source\x120\n" +
+	"\x14narrowed_to_families\x18\x04 \x01(\bR\x12narrowedToFamilies\x12\x16\n" +
+	"\x06family\x18\x05 \x03(\tR\x06family*\x99\x01\n" +
 	"\bKeyState\x12\x19\n" +
 	"\x15KEY_STATE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13KEY_STATE_SPREADING\x10\x01\x12\x15\n" +
 	"\x11KEY_STATE_PRIMARY\x10\x02\x12\x16\n" +
 	"\x12KEY_STATE_PREVIOUS\x10\x03\x12\x13\n" +
 	"\x0fKEY_STATE_ENDED\x10\x04\x12\x15\n" +
-	"\x11KEY_STATE_REVOKED\x10\x052\x81\x13\n" +
+	"\x11KEY_STATE_REVOKED\x10\x052\xa0\x14\n" +
 	"\x06Signer\x12[\n" +
 	"\x10IssueCertificate\x12\".snavio.v1.IssueCertificateRequest\x1a#.snavio.v1.IssueCertificateResponse\x12^\n" +
 	"\x11RevokeCertificate\x12#.snavio.v1.RevokeCertificateRequest\x1a$.snavio.v1.RevokeCertificateResponse\x12C\n" +
@@ -4781,7 +5181,8 @@ const file_snavio_v1_signer_proto_rawDesc = "" +
 	"\x0eReportKeyUsage\x12 .snavio.v1.ReportKeyUsageRequest\x1a!.snavio.v1.ReportKeyUsageResponse\x12I\n" +
 	"\x0eProvisionScope\x12 .snavio.v1.ProvisionScopeRequest\x1a\x15.snavio.v1.PublicKeys\x12C\n" +
 	"\vRotateScope\x12\x1d.snavio.v1.RotateScopeRequest\x1a\x15.snavio.v1.PublicKeys\x127\n" +
-	"\x04Sign\x12\x16.snavio.v1.SignRequest\x1a\x17.snavio.v1.SignResponse\x12G\n" +
+	"\x04Sign\x12\x16.snavio.v1.SignRequest\x1a\x17.snavio.v1.SignResponse\x12C\n" +
+	"\bSignMany\x12\x1a.snavio.v1.SignManyRequest\x1a\x1b.snavio.v1.SignManyResponse\x12G\n" +
 	"\rGetPublicKeys\x12\x1f.snavio.v1.GetPublicKeysRequest\x1a\x15.snavio.v1.PublicKeys\x12=\n" +
 	"\x06Events\x12\x18.snavio.v1.EventsRequest\x1a\x19.snavio.v1.EventsResponse\x12X\n" +
 	"\x0fCreateEnrolment\x12!.snavio.v1.CreateEnrolmentRequest\x1a\".snavio.v1.CreateEnrolmentResponse\x12g\n" +
@@ -4794,7 +5195,8 @@ const file_snavio_v1_signer_proto_rawDesc = "" +
 	"\x0fIssueCapability\x12!.snavio.v1.IssueCapabilityRequest\x1a\".snavio.v1.IssueCapabilityResponse\x12[\n" +
 	"\x10RevokeCapability\x12\".snavio.v1.RevokeCapabilityRequest\x1a#.snavio.v1.RevokeCapabilityResponse\x12[\n" +
 	"\x10ListCapabilities\x12\".snavio.v1.ListCapabilitiesRequest\x1a#.snavio.v1.ListCapabilitiesResponse\x12g\n" +
-	"\x14RotateCapabilityRoot\x12&.snavio.v1.RotateCapabilityRootRequest\x1a'.snavio.v1.RotateCapabilityRootResponse\x12O\n" +
+	"\x14RotateCapabilityRoot\x12&.snavio.v1.RotateCapabilityRootRequest\x1a'.snavio.v1.RotateCapabilityRootResponse\x12X\n" +
+	"\x0fCheckCapability\x12!.snavio.v1.CheckCapabilityRequest\x1a\".snavio.v1.CheckCapabilityResponse\x12O\n" +
 	"\fMailboxRoots\x12\x1e.snavio.v1.MailboxRootsRequest\x1a\x1f.snavio.v1.MailboxRootsResponse\x12j\n" +
 	"\x15CapabilityRevocations\x12'.snavio.v1.CapabilityRevocationsRequest\x1a(.snavio.v1.CapabilityRevocationsResponseBR\n" +
 	"\x0flocal.snavio.v1P\x01Z\x18snavio.local/go/snaviov1\xaa\x02\tSnavio.V1\xca\x02\tSnavio\\V1\xea\x02\n" +
@@ -4813,7 +5215,7 @@ func file_snavio_v1_signer_proto_rawDescGZIP() []byte {
 }
 
 var file_snavio_v1_signer_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_snavio_v1_signer_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
+var file_snavio_v1_signer_proto_msgTypes = make([]protoimpl.MessageInfo, 73)
 var file_snavio_v1_signer_proto_goTypes = []any{
 	(KeyState)(0),                         // 0: snavio.v1.KeyState
 	(*IssueCertificateRequest)(nil),       // 1: snavio.v1.IssueCertificateRequest
@@ -4857,32 +5259,38 @@ var file_snavio_v1_signer_proto_goTypes = []any{
 	(*RotateScopeRequest)(nil),            // 39: snavio.v1.RotateScopeRequest
 	(*SignRequest)(nil),                   // 40: snavio.v1.SignRequest
 	(*SignResponse)(nil),                  // 41: snavio.v1.SignResponse
-	(*GetPublicKeysRequest)(nil),          // 42: snavio.v1.GetPublicKeysRequest
-	(*PublicKey)(nil),                     // 43: snavio.v1.PublicKey
-	(*PublicKeys)(nil),                    // 44: snavio.v1.PublicKeys
-	(*EventsRequest)(nil),                 // 45: snavio.v1.EventsRequest
-	(*Event)(nil),                         // 46: snavio.v1.Event
-	(*EventsResponse)(nil),                // 47: snavio.v1.EventsResponse
-	(*SnapshotKeyRequest)(nil),            // 48: snavio.v1.SnapshotKeyRequest
-	(*SnapshotKeyResponse)(nil),           // 49: snavio.v1.SnapshotKeyResponse
-	(*IssueCapabilityRequest)(nil),        // 50: snavio.v1.IssueCapabilityRequest
-	(*IssueCapabilityResponse)(nil),       // 51: snavio.v1.IssueCapabilityResponse
-	(*RootVersion)(nil),                   // 52: snavio.v1.RootVersion
-	(*RevokeCapabilityRequest)(nil),       // 53: snavio.v1.RevokeCapabilityRequest
-	(*RevokeCapabilityResponse)(nil),      // 54: snavio.v1.RevokeCapabilityResponse
-	(*ListCapabilitiesRequest)(nil),       // 55: snavio.v1.ListCapabilitiesRequest
-	(*CapabilityRecord)(nil),              // 56: snavio.v1.CapabilityRecord
-	(*ListCapabilitiesResponse)(nil),      // 57: snavio.v1.ListCapabilitiesResponse
-	(*RotateCapabilityRootRequest)(nil),   // 58: snavio.v1.RotateCapabilityRootRequest
-	(*RotateCapabilityRootResponse)(nil),  // 59: snavio.v1.RotateCapabilityRootResponse
-	(*MailboxRootsRequest)(nil),           // 60: snavio.v1.MailboxRootsRequest
-	(*MailboxRoot)(nil),                   // 61: snavio.v1.MailboxRoot
-	(*MailboxRootsResponse)(nil),          // 62: snavio.v1.MailboxRootsResponse
-	(*CapabilityRevocationsRequest)(nil),  // 63: snavio.v1.CapabilityRevocationsRequest
-	(*RevokedCapability)(nil),             // 64: snavio.v1.RevokedCapability
-	(*RevokedHolder)(nil),                 // 65: snavio.v1.RevokedHolder
-	(*RootLine)(nil),                      // 66: snavio.v1.RootLine
-	(*CapabilityRevocationsResponse)(nil), // 67: snavio.v1.CapabilityRevocationsResponse
+	(*ScopeMessages)(nil),                 // 42: snavio.v1.ScopeMessages
+	(*SignManyRequest)(nil),               // 43: snavio.v1.SignManyRequest
+	(*ScopeSignatures)(nil),               // 44: snavio.v1.ScopeSignatures
+	(*SignManyResponse)(nil),              // 45: snavio.v1.SignManyResponse
+	(*GetPublicKeysRequest)(nil),          // 46: snavio.v1.GetPublicKeysRequest
+	(*PublicKey)(nil),                     // 47: snavio.v1.PublicKey
+	(*PublicKeys)(nil),                    // 48: snavio.v1.PublicKeys
+	(*EventsRequest)(nil),                 // 49: snavio.v1.EventsRequest
+	(*Event)(nil),                         // 50: snavio.v1.Event
+	(*EventsResponse)(nil),                // 51: snavio.v1.EventsResponse
+	(*SnapshotKeyRequest)(nil),            // 52: snavio.v1.SnapshotKeyRequest
+	(*SnapshotKeyResponse)(nil),           // 53: snavio.v1.SnapshotKeyResponse
+	(*IssueCapabilityRequest)(nil),        // 54: snavio.v1.IssueCapabilityRequest
+	(*IssueCapabilityResponse)(nil),       // 55: snavio.v1.IssueCapabilityResponse
+	(*RootVersion)(nil),                   // 56: snavio.v1.RootVersion
+	(*RevokeCapabilityRequest)(nil),       // 57: snavio.v1.RevokeCapabilityRequest
+	(*RevokeCapabilityResponse)(nil),      // 58: snavio.v1.RevokeCapabilityResponse
+	(*ListCapabilitiesRequest)(nil),       // 59: snavio.v1.ListCapabilitiesRequest
+	(*CapabilityRecord)(nil),              // 60: snavio.v1.CapabilityRecord
+	(*ListCapabilitiesResponse)(nil),      // 61: snavio.v1.ListCapabilitiesResponse
+	(*RotateCapabilityRootRequest)(nil),   // 62: snavio.v1.RotateCapabilityRootRequest
+	(*RotateCapabilityRootResponse)(nil),  // 63: snavio.v1.RotateCapabilityRootResponse
+	(*MailboxRootsRequest)(nil),           // 64: snavio.v1.MailboxRootsRequest
+	(*MailboxRoot)(nil),                   // 65: snavio.v1.MailboxRoot
+	(*MailboxRootsResponse)(nil),          // 66: snavio.v1.MailboxRootsResponse
+	(*CapabilityRevocationsRequest)(nil),  // 67: snavio.v1.CapabilityRevocationsRequest
+	(*RevokedCapability)(nil),             // 68: snavio.v1.RevokedCapability
+	(*RevokedHolder)(nil),                 // 69: snavio.v1.RevokedHolder
+	(*RootLine)(nil),                      // 70: snavio.v1.RootLine
+	(*CapabilityRevocationsResponse)(nil), // 71: snavio.v1.CapabilityRevocationsResponse
+	(*CheckCapabilityRequest)(nil),        // 72: snavio.v1.CheckCapabilityRequest
+	(*CheckCapabilityResponse)(nil),       // 73: snavio.v1.CheckCapabilityResponse
 }
 var file_snavio_v1_signer_proto_depIdxs = []int32{
 	5,  // 0: snavio.v1.RevokeCertificateResponse.revoked:type_name -> snavio.v1.RevokedSubject
@@ -4898,78 +5306,84 @@ var file_snavio_v1_signer_proto_depIdxs = []int32{
 	29, // 10: snavio.v1.ListCertificatesResponse.certificate:type_name -> snavio.v1.CertificateRecord
 	13, // 11: snavio.v1.DescribeKeysetsResponse.keyset:type_name -> snavio.v1.KeysetStatus
 	35, // 12: snavio.v1.ReportKeyUsageRequest.use:type_name -> snavio.v1.KeyUse
-	43, // 13: snavio.v1.PublicKeys.key:type_name -> snavio.v1.PublicKey
-	46, // 14: snavio.v1.EventsResponse.event:type_name -> snavio.v1.Event
-	44, // 15: snavio.v1.SnapshotKeyResponse.platform:type_name -> snavio.v1.PublicKeys
-	52, // 16: snavio.v1.RevokeCapabilityRequest.root:type_name -> snavio.v1.RootVersion
-	56, // 17: snavio.v1.ListCapabilitiesResponse.capability:type_name -> snavio.v1.CapabilityRecord
-	61, // 18: snavio.v1.MailboxRootsResponse.root:type_name -> snavio.v1.MailboxRoot
-	64, // 19: snavio.v1.CapabilityRevocationsResponse.capability:type_name -> snavio.v1.RevokedCapability
-	65, // 20: snavio.v1.CapabilityRevocationsResponse.holder:type_name -> snavio.v1.RevokedHolder
-	66, // 21: snavio.v1.CapabilityRevocationsResponse.line:type_name -> snavio.v1.RootLine
-	1,  // 22: snavio.v1.Signer.IssueCertificate:input_type -> snavio.v1.IssueCertificateRequest
-	3,  // 23: snavio.v1.Signer.RevokeCertificate:input_type -> snavio.v1.RevokeCertificateRequest
-	6,  // 24: snavio.v1.Signer.Denylist:input_type -> snavio.v1.DenylistRequest
-	8,  // 25: snavio.v1.Signer.CreateKeyset:input_type -> snavio.v1.CreateKeysetRequest
-	9,  // 26: snavio.v1.Signer.RotateKeyset:input_type -> snavio.v1.RotateKeysetRequest
-	10, // 27: snavio.v1.Signer.RevokeKey:input_type -> snavio.v1.RevokeKeyRequest
-	16, // 28: snavio.v1.Signer.KeysetChanges:input_type -> snavio.v1.KeysetChangesRequest
-	18, // 29: snavio.v1.Signer.TenantConfig:input_type -> snavio.v1.TenantConfigRequest
-	32, // 30: snavio.v1.Signer.SetMinimumKey:input_type -> snavio.v1.SetMinimumKeyRequest
-	33, // 31: snavio.v1.Signer.DescribeKeysets:input_type -> snavio.v1.DescribeKeysetsRequest
-	36, // 32: snavio.v1.Signer.ReportKeyUsage:input_type -> snavio.v1.ReportKeyUsageRequest
-	38, // 33: snavio.v1.Signer.ProvisionScope:input_type -> snavio.v1.ProvisionScopeRequest
-	39, // 34: snavio.v1.Signer.RotateScope:input_type -> snavio.v1.RotateScopeRequest
-	40, // 35: snavio.v1.Signer.Sign:input_type -> snavio.v1.SignRequest
-	42, // 36: snavio.v1.Signer.GetPublicKeys:input_type -> snavio.v1.GetPublicKeysRequest
-	45, // 37: snavio.v1.Signer.Events:input_type -> snavio.v1.EventsRequest
-	20, // 38: snavio.v1.Signer.CreateEnrolment:input_type -> snavio.v1.CreateEnrolmentRequest
-	22, // 39: snavio.v1.Signer.SetServicePrincipals:input_type -> snavio.v1.SetServicePrincipalsRequest
-	24, // 40: snavio.v1.Signer.AssumeService:input_type -> snavio.v1.AssumeServiceRequest
-	25, // 41: snavio.v1.Signer.RevokeIdentity:input_type -> snavio.v1.RevokeIdentityRequest
-	27, // 42: snavio.v1.Signer.RestoreIdentity:input_type -> snavio.v1.RestoreIdentityRequest
-	30, // 43: snavio.v1.Signer.ListCertificates:input_type -> snavio.v1.ListCertificatesRequest
-	48, // 44: snavio.v1.Signer.SnapshotKey:input_type -> snavio.v1.SnapshotKeyRequest
-	50, // 45: snavio.v1.Signer.IssueCapability:input_type -> snavio.v1.IssueCapabilityRequest
-	53, // 46: snavio.v1.Signer.RevokeCapability:input_type -> snavio.v1.RevokeCapabilityRequest
-	55, // 47: snavio.v1.Signer.ListCapabilities:input_type -> snavio.v1.ListCapabilitiesRequest
-	58, // 48: snavio.v1.Signer.RotateCapabilityRoot:input_type -> snavio.v1.RotateCapabilityRootRequest
-	60, // 49: snavio.v1.Signer.MailboxRoots:input_type -> snavio.v1.MailboxRootsRequest
-	63, // 50: snavio.v1.Signer.CapabilityRevocations:input_type -> snavio.v1.CapabilityRevocationsRequest
-	2,  // 51: snavio.v1.Signer.IssueCertificate:output_type -> snavio.v1.IssueCertificateResponse
-	4,  // 52: snavio.v1.Signer.RevokeCertificate:output_type -> snavio.v1.RevokeCertificateResponse
-	7,  // 53: snavio.v1.Signer.Denylist:output_type -> snavio.v1.DenylistResponse
-	13, // 54: snavio.v1.Signer.CreateKeyset:output_type -> snavio.v1.KeysetStatus
-	13, // 55: snavio.v1.Signer.RotateKeyset:output_type -> snavio.v1.KeysetStatus
-	13, // 56: snavio.v1.Signer.RevokeKey:output_type -> snavio.v1.KeysetStatus
-	17, // 57: snavio.v1.Signer.KeysetChanges:output_type -> snavio.v1.KeysetChangesResponse
-	19, // 58: snavio.v1.Signer.TenantConfig:output_type -> snavio.v1.TenantConfigResponse
-	13, // 59: snavio.v1.Signer.SetMinimumKey:output_type -> snavio.v1.KeysetStatus
-	34, // 60: snavio.v1.Signer.DescribeKeysets:output_type -> snavio.v1.DescribeKeysetsResponse
-	37, // 61: snavio.v1.Signer.ReportKeyUsage:output_type -> snavio.v1.ReportKeyUsageResponse
-	44, // 62: snavio.v1.Signer.ProvisionScope:output_type -> snavio.v1.PublicKeys
-	44, // 63: snavio.v1.Signer.RotateScope:output_type -> snavio.v1.PublicKeys
-	41, // 64: snavio.v1.Signer.Sign:output_type -> snavio.v1.SignResponse
-	44, // 65: snavio.v1.Signer.GetPublicKeys:output_type -> snavio.v1.PublicKeys
-	47, // 66: snavio.v1.Signer.Events:output_type -> snavio.v1.EventsResponse
-	21, // 67: snavio.v1.Signer.CreateEnrolment:output_type -> snavio.v1.CreateEnrolmentResponse
-	23, // 68: snavio.v1.Signer.SetServicePrincipals:output_type -> snavio.v1.SetServicePrincipalsResponse
-	2,  // 69: snavio.v1.Signer.AssumeService:output_type -> snavio.v1.IssueCertificateResponse
-	26, // 70: snavio.v1.Signer.RevokeIdentity:output_type -> snavio.v1.RevokeIdentityResponse
-	28, // 71: snavio.v1.Signer.RestoreIdentity:output_type -> snavio.v1.RestoreIdentityResponse
-	31, // 72: snavio.v1.Signer.ListCertificates:output_type -> snavio.v1.ListCertificatesResponse
-	49, // 73: snavio.v1.Signer.SnapshotKey:output_type -> snavio.v1.SnapshotKeyResponse
-	51, // 74: snavio.v1.Signer.IssueCapability:output_type -> snavio.v1.IssueCapabilityResponse
-	54, // 75: snavio.v1.Signer.RevokeCapability:output_type -> snavio.v1.RevokeCapabilityResponse
-	57, // 76: snavio.v1.Signer.ListCapabilities:output_type -> snavio.v1.ListCapabilitiesResponse
-	59, // 77: snavio.v1.Signer.RotateCapabilityRoot:output_type -> snavio.v1.RotateCapabilityRootResponse
-	62, // 78: snavio.v1.Signer.MailboxRoots:output_type -> snavio.v1.MailboxRootsResponse
-	67, // 79: snavio.v1.Signer.CapabilityRevocations:output_type -> snavio.v1.CapabilityRevocationsResponse
-	51, // [51:80] is the sub-list for method output_type
-	22, // [22:51] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	42, // 13: snavio.v1.SignManyRequest.scope:type_name -> snavio.v1.ScopeMessages
+	44, // 14: snavio.v1.SignManyResponse.scope:type_name -> snavio.v1.ScopeSignatures
+	47, // 15: snavio.v1.PublicKeys.key:type_name -> snavio.v1.PublicKey
+	50, // 16: snavio.v1.EventsResponse.event:type_name -> snavio.v1.Event
+	48, // 17: snavio.v1.SnapshotKeyResponse.platform:type_name -> snavio.v1.PublicKeys
+	56, // 18: snavio.v1.RevokeCapabilityRequest.root:type_name -> snavio.v1.RootVersion
+	60, // 19: snavio.v1.ListCapabilitiesResponse.capability:type_name -> snavio.v1.CapabilityRecord
+	65, // 20: snavio.v1.MailboxRootsResponse.root:type_name -> snavio.v1.MailboxRoot
+	68, // 21: snavio.v1.CapabilityRevocationsResponse.capability:type_name -> snavio.v1.RevokedCapability
+	69, // 22: snavio.v1.CapabilityRevocationsResponse.holder:type_name -> snavio.v1.RevokedHolder
+	70, // 23: snavio.v1.CapabilityRevocationsResponse.line:type_name -> snavio.v1.RootLine
+	1,  // 24: snavio.v1.Signer.IssueCertificate:input_type -> snavio.v1.IssueCertificateRequest
+	3,  // 25: snavio.v1.Signer.RevokeCertificate:input_type -> snavio.v1.RevokeCertificateRequest
+	6,  // 26: snavio.v1.Signer.Denylist:input_type -> snavio.v1.DenylistRequest
+	8,  // 27: snavio.v1.Signer.CreateKeyset:input_type -> snavio.v1.CreateKeysetRequest
+	9,  // 28: snavio.v1.Signer.RotateKeyset:input_type -> snavio.v1.RotateKeysetRequest
+	10, // 29: snavio.v1.Signer.RevokeKey:input_type -> snavio.v1.RevokeKeyRequest
+	16, // 30: snavio.v1.Signer.KeysetChanges:input_type -> snavio.v1.KeysetChangesRequest
+	18, // 31: snavio.v1.Signer.TenantConfig:input_type -> snavio.v1.TenantConfigRequest
+	32, // 32: snavio.v1.Signer.SetMinimumKey:input_type -> snavio.v1.SetMinimumKeyRequest
+	33, // 33: snavio.v1.Signer.DescribeKeysets:input_type -> snavio.v1.DescribeKeysetsRequest
+	36, // 34: snavio.v1.Signer.ReportKeyUsage:input_type -> snavio.v1.ReportKeyUsageRequest
+	38, // 35: snavio.v1.Signer.ProvisionScope:input_type -> snavio.v1.ProvisionScopeRequest
+	39, // 36: snavio.v1.Signer.RotateScope:input_type -> snavio.v1.RotateScopeRequest
+	40, // 37: snavio.v1.Signer.Sign:input_type -> snavio.v1.SignRequest
+	43, // 38: snavio.v1.Signer.SignMany:input_type -> snavio.v1.SignManyRequest
+	46, // 39: snavio.v1.Signer.GetPublicKeys:input_type -> snavio.v1.GetPublicKeysRequest
+	49, // 40: snavio.v1.Signer.Events:input_type -> snavio.v1.EventsRequest
+	20, // 41: snavio.v1.Signer.CreateEnrolment:input_type -> snavio.v1.CreateEnrolmentRequest
+	22, // 42: snavio.v1.Signer.SetServicePrincipals:input_type -> snavio.v1.SetServicePrincipalsRequest
+	24, // 43: snavio.v1.Signer.AssumeService:input_type -> snavio.v1.AssumeServiceRequest
+	25, // 44: snavio.v1.Signer.RevokeIdentity:input_type -> snavio.v1.RevokeIdentityRequest
+	27, // 45: snavio.v1.Signer.RestoreIdentity:input_type -> snavio.v1.RestoreIdentityRequest
+	30, // 46: snavio.v1.Signer.ListCertificates:input_type -> snavio.v1.ListCertificatesRequest
+	52, // 47: snavio.v1.Signer.SnapshotKey:input_type -> snavio.v1.SnapshotKeyRequest
+	54, // 48: snavio.v1.Signer.IssueCapability:input_type -> snavio.v1.IssueCapabilityRequest
+	57, // 49: snavio.v1.Signer.RevokeCapability:input_type -> snavio.v1.RevokeCapabilityRequest
+	59, // 50: snavio.v1.Signer.ListCapabilities:input_type -> snavio.v1.ListCapabilitiesRequest
+	62, // 51: snavio.v1.Signer.RotateCapabilityRoot:input_type -> snavio.v1.RotateCapabilityRootRequest
+	72, // 52: snavio.v1.Signer.CheckCapability:input_type -> snavio.v1.CheckCapabilityRequest
+	64, // 53: snavio.v1.Signer.MailboxRoots:input_type -> snavio.v1.MailboxRootsRequest
+	67, // 54: snavio.v1.Signer.CapabilityRevocations:input_type -> snavio.v1.CapabilityRevocationsRequest
+	2,  // 55: snavio.v1.Signer.IssueCertificate:output_type -> snavio.v1.IssueCertificateResponse
+	4,  // 56: snavio.v1.Signer.RevokeCertificate:output_type -> snavio.v1.RevokeCertificateResponse
+	7,  // 57: snavio.v1.Signer.Denylist:output_type -> snavio.v1.DenylistResponse
+	13, // 58: snavio.v1.Signer.CreateKeyset:output_type -> snavio.v1.KeysetStatus
+	13, // 59: snavio.v1.Signer.RotateKeyset:output_type -> snavio.v1.KeysetStatus
+	13, // 60: snavio.v1.Signer.RevokeKey:output_type -> snavio.v1.KeysetStatus
+	17, // 61: snavio.v1.Signer.KeysetChanges:output_type -> snavio.v1.KeysetChangesResponse
+	19, // 62: snavio.v1.Signer.TenantConfig:output_type -> snavio.v1.TenantConfigResponse
+	13, // 63: snavio.v1.Signer.SetMinimumKey:output_type -> snavio.v1.KeysetStatus
+	34, // 64: snavio.v1.Signer.DescribeKeysets:output_type -> snavio.v1.DescribeKeysetsResponse
+	37, // 65: snavio.v1.Signer.ReportKeyUsage:output_type -> snavio.v1.ReportKeyUsageResponse
+	48, // 66: snavio.v1.Signer.ProvisionScope:output_type -> snavio.v1.PublicKeys
+	48, // 67: snavio.v1.Signer.RotateScope:output_type -> snavio.v1.PublicKeys
+	41, // 68: snavio.v1.Signer.Sign:output_type -> snavio.v1.SignResponse
+	45, // 69: snavio.v1.Signer.SignMany:output_type -> snavio.v1.SignManyResponse
+	48, // 70: snavio.v1.Signer.GetPublicKeys:output_type -> snavio.v1.PublicKeys
+	51, // 71: snavio.v1.Signer.Events:output_type -> snavio.v1.EventsResponse
+	21, // 72: snavio.v1.Signer.CreateEnrolment:output_type -> snavio.v1.CreateEnrolmentResponse
+	23, // 73: snavio.v1.Signer.SetServicePrincipals:output_type -> snavio.v1.SetServicePrincipalsResponse
+	2,  // 74: snavio.v1.Signer.AssumeService:output_type -> snavio.v1.IssueCertificateResponse
+	26, // 75: snavio.v1.Signer.RevokeIdentity:output_type -> snavio.v1.RevokeIdentityResponse
+	28, // 76: snavio.v1.Signer.RestoreIdentity:output_type -> snavio.v1.RestoreIdentityResponse
+	31, // 77: snavio.v1.Signer.ListCertificates:output_type -> snavio.v1.ListCertificatesResponse
+	53, // 78: snavio.v1.Signer.SnapshotKey:output_type -> snavio.v1.SnapshotKeyResponse
+	55, // 79: snavio.v1.Signer.IssueCapability:output_type -> snavio.v1.IssueCapabilityResponse
+	58, // 80: snavio.v1.Signer.RevokeCapability:output_type -> snavio.v1.RevokeCapabilityResponse
+	61, // 81: snavio.v1.Signer.ListCapabilities:output_type -> snavio.v1.ListCapabilitiesResponse
+	63, // 82: snavio.v1.Signer.RotateCapabilityRoot:output_type -> snavio.v1.RotateCapabilityRootResponse
+	73, // 83: snavio.v1.Signer.CheckCapability:output_type -> snavio.v1.CheckCapabilityResponse
+	66, // 84: snavio.v1.Signer.MailboxRoots:output_type -> snavio.v1.MailboxRootsResponse
+	71, // 85: snavio.v1.Signer.CapabilityRevocations:output_type -> snavio.v1.CapabilityRevocationsResponse
+	55, // [55:86] is the sub-list for method output_type
+	24, // [24:55] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_snavio_v1_signer_proto_init() }
@@ -4977,7 +5391,7 @@ func file_snavio_v1_signer_proto_init() {
 	if File_snavio_v1_signer_proto != nil {
 		return
 	}
-	file_snavio_v1_signer_proto_msgTypes[52].OneofWrappers = []any{
+	file_snavio_v1_signer_proto_msgTypes[56].OneofWrappers = []any{
 		(*RevokeCapabilityRequest_Id)(nil),
 		(*RevokeCapabilityRequest_Holder)(nil),
 		(*RevokeCapabilityRequest_Root)(nil),
@@ -4988,7 +5402,7 @@ func file_snavio_v1_signer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_snavio_v1_signer_proto_rawDesc), len(file_snavio_v1_signer_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   67,
+			NumMessages:   73,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

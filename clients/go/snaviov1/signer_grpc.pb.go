@@ -33,6 +33,7 @@ const (
 	Signer_ProvisionScope_FullMethodName        = "/snavio.v1.Signer/ProvisionScope"
 	Signer_RotateScope_FullMethodName           = "/snavio.v1.Signer/RotateScope"
 	Signer_Sign_FullMethodName                  = "/snavio.v1.Signer/Sign"
+	Signer_SignMany_FullMethodName              = "/snavio.v1.Signer/SignMany"
 	Signer_GetPublicKeys_FullMethodName         = "/snavio.v1.Signer/GetPublicKeys"
 	Signer_Events_FullMethodName                = "/snavio.v1.Signer/Events"
 	Signer_CreateEnrolment_FullMethodName       = "/snavio.v1.Signer/CreateEnrolment"
@@ -46,6 +47,7 @@ const (
 	Signer_RevokeCapability_FullMethodName      = "/snavio.v1.Signer/RevokeCapability"
 	Signer_ListCapabilities_FullMethodName      = "/snavio.v1.Signer/ListCapabilities"
 	Signer_RotateCapabilityRoot_FullMethodName  = "/snavio.v1.Signer/RotateCapabilityRoot"
+	Signer_CheckCapability_FullMethodName       = "/snavio.v1.Signer/CheckCapability"
 	Signer_MailboxRoots_FullMethodName          = "/snavio.v1.Signer/MailboxRoots"
 	Signer_CapabilityRevocations_FullMethodName = "/snavio.v1.Signer/CapabilityRevocations"
 )
@@ -78,6 +80,7 @@ type SignerClient interface {
 	// the version that signs now: ALREADY_EXISTS `minimum-above-primary`, `minimum-only-rises`.
 	SetMinimumKey(ctx context.Context, in *SetMinimumKeyRequest, opts ...grpc.CallOption) (*KeysetStatus, error)
 	// Returns key sets with their traffic, last poll and retirable versions, without secrets, ordered by source.
+	// Principals see those of their tenant's sources, without the names of Shields.
 	DescribeKeysets(ctx context.Context, in *DescribeKeysetsRequest, opts ...grpc.CallOption) (*DescribeKeysetsResponse, error)
 	// Reports the number of commands that Shield admitted under each key version since its last report.
 	ReportKeyUsage(ctx context.Context, in *ReportKeyUsageRequest, opts ...grpc.CallOption) (*ReportKeyUsageResponse, error)
@@ -88,6 +91,9 @@ type SignerClient interface {
 	// Signs messages with a scope's key. NOT_FOUND `not-provisioned` for a scope without keys, `unknown-key` for a
 	// key that it does not have; ALREADY_EXISTS `key-not-active` for one that may not sign now.
 	Sign(ctx context.Context, in *SignRequest, opts ...grpc.CallOption) (*SignResponse, error)
+	// Signs messages of many scopes. A scope that cannot sign has a reason in its result, as with Sign, and leaves the
+	// others alone; RESOURCE_EXHAUSTED when Signer has as much to sign as it can.
+	SignMany(ctx context.Context, in *SignManyRequest, opts ...grpc.CallOption) (*SignManyResponse, error)
 	// Returns the public keys of a scope that verify now or soon. Tenants may read `platform` and their own scope.
 	// NOT_FOUND `not-provisioned`, PERMISSION_DENIED `not-your-scope`.
 	GetPublicKeys(ctx context.Context, in *GetPublicKeysRequest, opts ...grpc.CallOption) (*PublicKeys, error)
@@ -123,6 +129,9 @@ type SignerClient interface {
 	ListCapabilities(ctx context.Context, in *ListCapabilitiesRequest, opts ...grpc.CallOption) (*ListCapabilitiesResponse, error)
 	// Takes a new root key into use; capabilities under the former one stay valid for the overlap.
 	RotateCapabilityRoot(ctx context.Context, in *RotateCapabilityRootRequest, opts ...grpc.CallOption) (*RotateCapabilityRootResponse, error)
+	// Checks a capability for a service without the root secret. UNAUTHENTICATED or PERMISSION_DENIED with the reason of
+	// the refusal, as the mailbox gives it.
+	CheckCapability(ctx context.Context, in *CheckCapabilityRequest, opts ...grpc.CallOption) (*CheckCapabilityResponse, error)
 	// Returns the secrets from which root keys are derived. For the mailbox alone.
 	MailboxRoots(ctx context.Context, in *MailboxRootsRequest, opts ...grpc.CallOption) (*MailboxRootsResponse, error)
 	// Returns the revocations and rotations since a version. For the mailbox alone.
@@ -277,6 +286,16 @@ func (c *signerClient) Sign(ctx context.Context, in *SignRequest, opts ...grpc.C
 	return out, nil
 }
 
+func (c *signerClient) SignMany(ctx context.Context, in *SignManyRequest, opts ...grpc.CallOption) (*SignManyResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SignManyResponse)
+	err := c.cc.Invoke(ctx, Signer_SignMany_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *signerClient) GetPublicKeys(ctx context.Context, in *GetPublicKeysRequest, opts ...grpc.CallOption) (*PublicKeys, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(PublicKeys)
@@ -407,6 +426,16 @@ func (c *signerClient) RotateCapabilityRoot(ctx context.Context, in *RotateCapab
 	return out, nil
 }
 
+func (c *signerClient) CheckCapability(ctx context.Context, in *CheckCapabilityRequest, opts ...grpc.CallOption) (*CheckCapabilityResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CheckCapabilityResponse)
+	err := c.cc.Invoke(ctx, Signer_CheckCapability_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *signerClient) MailboxRoots(ctx context.Context, in *MailboxRootsRequest, opts ...grpc.CallOption) (*MailboxRootsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(MailboxRootsResponse)
@@ -455,6 +484,7 @@ type SignerServer interface {
 	// the version that signs now: ALREADY_EXISTS `minimum-above-primary`, `minimum-only-rises`.
 	SetMinimumKey(context.Context, *SetMinimumKeyRequest) (*KeysetStatus, error)
 	// Returns key sets with their traffic, last poll and retirable versions, without secrets, ordered by source.
+	// Principals see those of their tenant's sources, without the names of Shields.
 	DescribeKeysets(context.Context, *DescribeKeysetsRequest) (*DescribeKeysetsResponse, error)
 	// Reports the number of commands that Shield admitted under each key version since its last report.
 	ReportKeyUsage(context.Context, *ReportKeyUsageRequest) (*ReportKeyUsageResponse, error)
@@ -465,6 +495,9 @@ type SignerServer interface {
 	// Signs messages with a scope's key. NOT_FOUND `not-provisioned` for a scope without keys, `unknown-key` for a
 	// key that it does not have; ALREADY_EXISTS `key-not-active` for one that may not sign now.
 	Sign(context.Context, *SignRequest) (*SignResponse, error)
+	// Signs messages of many scopes. A scope that cannot sign has a reason in its result, as with Sign, and leaves the
+	// others alone; RESOURCE_EXHAUSTED when Signer has as much to sign as it can.
+	SignMany(context.Context, *SignManyRequest) (*SignManyResponse, error)
 	// Returns the public keys of a scope that verify now or soon. Tenants may read `platform` and their own scope.
 	// NOT_FOUND `not-provisioned`, PERMISSION_DENIED `not-your-scope`.
 	GetPublicKeys(context.Context, *GetPublicKeysRequest) (*PublicKeys, error)
@@ -500,6 +533,9 @@ type SignerServer interface {
 	ListCapabilities(context.Context, *ListCapabilitiesRequest) (*ListCapabilitiesResponse, error)
 	// Takes a new root key into use; capabilities under the former one stay valid for the overlap.
 	RotateCapabilityRoot(context.Context, *RotateCapabilityRootRequest) (*RotateCapabilityRootResponse, error)
+	// Checks a capability for a service without the root secret. UNAUTHENTICATED or PERMISSION_DENIED with the reason of
+	// the refusal, as the mailbox gives it.
+	CheckCapability(context.Context, *CheckCapabilityRequest) (*CheckCapabilityResponse, error)
 	// Returns the secrets from which root keys are derived. For the mailbox alone.
 	MailboxRoots(context.Context, *MailboxRootsRequest) (*MailboxRootsResponse, error)
 	// Returns the revocations and rotations since a version. For the mailbox alone.
@@ -556,6 +592,9 @@ func (UnimplementedSignerServer) RotateScope(context.Context, *RotateScopeReques
 func (UnimplementedSignerServer) Sign(context.Context, *SignRequest) (*SignResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Sign not implemented")
 }
+func (UnimplementedSignerServer) SignMany(context.Context, *SignManyRequest) (*SignManyResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SignMany not implemented")
+}
 func (UnimplementedSignerServer) GetPublicKeys(context.Context, *GetPublicKeysRequest) (*PublicKeys, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetPublicKeys not implemented")
 }
@@ -594,6 +633,9 @@ func (UnimplementedSignerServer) ListCapabilities(context.Context, *ListCapabili
 }
 func (UnimplementedSignerServer) RotateCapabilityRoot(context.Context, *RotateCapabilityRootRequest) (*RotateCapabilityRootResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RotateCapabilityRoot not implemented")
+}
+func (UnimplementedSignerServer) CheckCapability(context.Context, *CheckCapabilityRequest) (*CheckCapabilityResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CheckCapability not implemented")
 }
 func (UnimplementedSignerServer) MailboxRoots(context.Context, *MailboxRootsRequest) (*MailboxRootsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method MailboxRoots not implemented")
@@ -874,6 +916,24 @@ func _Signer_Sign_Handler(srv interface{}, ctx context.Context, dec func(interfa
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Signer_SignMany_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SignManyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SignerServer).SignMany(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Signer_SignMany_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SignerServer).SignMany(ctx, req.(*SignManyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Signer_GetPublicKeys_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetPublicKeysRequest)
 	if err := dec(in); err != nil {
@@ -1108,6 +1168,24 @@ func _Signer_RotateCapabilityRoot_Handler(srv interface{}, ctx context.Context, 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Signer_CheckCapability_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CheckCapabilityRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SignerServer).CheckCapability(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Signer_CheckCapability_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SignerServer).CheckCapability(ctx, req.(*CheckCapabilityRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Signer_MailboxRoots_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(MailboxRootsRequest)
 	if err := dec(in); err != nil {
@@ -1208,6 +1286,10 @@ var Signer_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Signer_Sign_Handler,
 		},
 		{
+			MethodName: "SignMany",
+			Handler:    _Signer_SignMany_Handler,
+		},
+		{
 			MethodName: "GetPublicKeys",
 			Handler:    _Signer_GetPublicKeys_Handler,
 		},
@@ -1258,6 +1340,10 @@ var Signer_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "RotateCapabilityRoot",
 			Handler:    _Signer_RotateCapabilityRoot_Handler,
+		},
+		{
+			MethodName: "CheckCapability",
+			Handler:    _Signer_CheckCapability_Handler,
 		},
 		{
 			MethodName: "MailboxRoots",
