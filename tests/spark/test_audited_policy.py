@@ -54,10 +54,10 @@ async def test_the_job_tells_its_policy_and_the_audit_goes_by_it(
     clock.advance(ns=30 * MINUTE)
     await _audited(out, read, last, access, clock)
     (told,) = registry.concluded
-    assert (told["policy_version"], told["since_unix_ns"], told["until_unix_ns"]) == (
+    assert (told["policy_version"], told["from_unix_ns"], told["to_unix_ns"]) == (
         *("Hourly", START, START + 60 * MINUTE),
     )
-    assert len(told["proposal_ids"]) == 1
+    assert len(told["found"]) == 1
 
 
 async def _audited(out: Path, read: IndexEntry, last: dict[str, Any], access: Any, clock: ManualClock) -> Any:
