@@ -43,6 +43,10 @@ LOCAL = {
     *("context ls", "context show", "context use", "context add", "context rm", "join", "init", "whoami"),
     *(
         "logs",
+        "edge config diff",
+        "edge config fmt",
+        "edge config validate",
+        "edge init",
         "certs assume",
         "store check",
         "store rescue",
