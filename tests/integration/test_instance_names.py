@@ -8,7 +8,7 @@ import pytest
 
 from snavio.clock import SystemClock
 from snavio.domain.verdict import Verdict
-from snavio.hop import connection
+from snavio.hop import connection, instance_names
 from snavio.hop.client import BatchClient
 from snavio.hop.instance_names import InstanceNames
 from snavio.hop.server_stream import BatchStream, mesh_hello
@@ -63,6 +63,8 @@ async def test_second_living_process_of_one_name_is_refused_with_a_sentence(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "TAKEN_SECONDS", 0.5)
+    # All of them share this process: where it stands still, the living one must not be taken for dead.
+    monkeypatch.setattr(instance_names, "ANSWER_SECONDS", 20.0)
     process = Background()
     host(process)
     ended = asyncio.Event()
