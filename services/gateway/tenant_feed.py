@@ -90,8 +90,7 @@ class TenantFeed:
     async def stop(self) -> None:
         """Follow no more and forget the tail."""
         await ended(self._task)
-        while self._tail:
-            self._drop_oldest()
+        self._forget()
         self._tell()
 
     async def read(
@@ -145,6 +144,8 @@ class TenantFeed:
             except SnavioError as error:
                 # The place is gone, or what came cannot be believed: readers begin again where they stopped.
                 self._failure = error
+                # Its successor needs the room; readers that are behind read the rest from Relay.
+                self._forget()
                 self._tell()
                 return
 
@@ -208,6 +209,10 @@ class TenantFeed:
         else:
             self._low = served.seq
         self._high = served.seq
+
+    def _forget(self) -> None:
+        while self._tail:
+            self._drop_oldest()
 
     def _drop_oldest(self) -> None:
         oldest = self._tail.popleft()
