@@ -22,7 +22,7 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -279,15 +279,19 @@ async def test_the_hourly_run_finds_the_same_and_says_so(mesh: DemoMesh, tmp_pat
     stray = damaged.with_name("fast-9-1-1-5.parquet")
     stray.write_bytes(damaged.read_bytes()[:100])
     os.utime(stray, (0, 0))
-    told = await _cli(mesh, "audit", "--out", str(tmp_path / "abuse"), "--short", "--json")
+    # 1 where Registry refuses to ban the other again, which was lifted; whom it may refuse is checked below.
+    told = await _cli(mesh, "audit", "--out", str(tmp_path / "abuse"), "--short", "--json", codes=(0, 1))
     document = json.loads(told)
-    ids = {one["source"]: one["proposal_id"] for one in document["proposals"]}
+    ids: dict[str, set[str]] = {}
+    for one in document["proposals"]:
+        # One for each period: on a slow machine the same abuse reaches into the next.
+        ids.setdefault(one["source"], set()).add(one["proposal_id"])
     # On a slow machine the other crowded for so long that this policy, too, calls it abuse: it was lifted, its period
     # still runs, or ended after the ban was lifted, and then the audit bans it by right.
     assert SOURCE in ids and ids.keys() <= {SOURCE, CROWDER}
     applied = {one["proposal_id"]: one["applied"] for one in document["answers"]}
-    assert applied.pop(ids[SOURCE]) is True
-    assert applied.keys() <= {ids.get(CROWDER)}
+    assert [applied.pop(each) for each in ids[SOURCE]] == [True] * len(ids[SOURCE])
+    assert applied.keys() <= ids.get(CROWDER, set())
     assert document["archive"]["by_reason"] == {"unsigned": 1}
     stray.unlink()
     if os.environ.get("SNAVIO_FULL") != "1":
@@ -297,7 +301,7 @@ async def test_the_hourly_run_finds_the_same_and_says_so(mesh: DemoMesh, tmp_pat
     assert SOURCE in (tmp_path / "slo" / "report.html").read_text("utf-8")
 
 
-async def _cli(mesh: DemoMesh, *arguments: str) -> str:
+async def _cli(mesh: DemoMesh, *arguments: str, codes: Sequence[int] = (0,)) -> str:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "snavio.cli", "spark", *arguments),
         *("--config", str(mesh.processes.config)),
@@ -306,5 +310,5 @@ async def _cli(mesh: DemoMesh, *arguments: str) -> str:
         stderr=asyncio.subprocess.PIPE,
     )
     out, err = await asyncio.wait_for(process.communicate(), PATIENCE_S)
-    assert process.returncode == 0, err.decode()
+    assert process.returncode in codes, err.decode()
     return out.decode()
