@@ -10,6 +10,7 @@ from typing import Final
 from services.gateway.callers import StreamScope
 from snavio.clock import Clock
 from snavio.domain.caveat import Operation
+from snavio.domain.queue_address import telemetry_topic
 from snavio.errors import NotAllowed
 from snavio.rpc.channel import MeshChannel
 from snavio.rpc.peer import Peer
@@ -17,7 +18,6 @@ from snavio.v1.signer_pb2 import CheckCapabilityRequest, CheckCapabilityResponse
 
 METHOD: Final = "/snavio.v1.Signer/CheckCapability"
 CALL_SECONDS: Final = 2.0
-TOPIC: Final = "snavio.telemetry"
 CACHE_NS: Final = 3_000_000_000
 """Readers of one service share a check; a revoked capability ends its streams this much later at most."""
 MAX_CACHED: Final = 4096
@@ -44,7 +44,7 @@ class StreamCapabilities:
                 capability=text,
                 holder=peer.identity.spiffe_id,
                 operation=Operation.STREAM,
-                topic=f"{tenant}/{TOPIC}",
+                topic=telemetry_topic(tenant),
             ),
             CheckCapabilityResponse,
             timeout_s=CALL_SECONDS,

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 import grpc
 
@@ -220,9 +220,9 @@ class TenantFeed:
         self._low = oldest.seq
 
 
-async def _failure_of(stream: object) -> SnavioError:
+async def _failure_of(stream: Any) -> SnavioError:
     """The error of a stream that ended without raising one."""
-    code = await stream.code()  # type: ignore[attr-defined]
-    details = await stream.details()  # type: ignore[attr-defined]
-    metadata = await stream.trailing_metadata()  # type: ignore[attr-defined]
+    code = await stream.code()
+    details = await stream.details()
+    metadata = await stream.trailing_metadata()
     return error_of(grpc.aio.AioRpcError(code, grpc.aio.Metadata(), metadata, details), peer="Relay")
