@@ -45,11 +45,13 @@ def running(folder: Path, *options: str) -> Iterator[tuple[int, list[int]]]:
 
 
 def commands(mark: str) -> list[str]:
-    found = []
-    for pid in marked(mark):
-        with suppress(OSError):
-            found.append(Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode())
-    return found
+    return [command_of(pid) for pid in marked(mark)]
+
+
+def command_of(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    return ""
 
 
 def wait_for(condition: object) -> None:
@@ -67,6 +69,7 @@ def test_whatever_a_test_started_ends_with_a_run_that_is_killed(
     with running(tmp_path, *options) as (run, started):
         # A shell or JVM, redis-server, moto, a mailbox, a detached child and its own: at least these.
         assert len(started) >= 6
+        assert any("redis-server" in command_of(pid) for pid in started)
         os.kill(run, signal.SIGKILL)
         wait_for(lambda: not any(alive(pid) for pid in started))
 

@@ -42,6 +42,8 @@ class RedisServer:
             [
                 *(self._program, "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""),
                 *("--dir", str(self._folder), "--loglevel", "warning", *durable, *self._extra),
+                # A process title is written over the environment, and with it the mark by which it is ended.
+                *("--set-proc-title", "no"),
             ],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
