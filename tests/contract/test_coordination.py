@@ -430,7 +430,7 @@ async def test_a_full_table_refuses_and_forgets_nobody(shop: Shop) -> None:
 
 
 async def test_a_table_full_of_what_is_over_takes_a_batch_of_any_size(shop: Shop) -> None:
-    # More than a fixed number that a store might forget with one claim, 64 say: each batch needs the room of those before.
+    # More than a store might forget at once, were that a fixed number: each batch needs the room of those before.
     async with shop.open(max_claims=130, per_source=120) as store:
         for batch in range(4):
             asks = [ask(1000 * batch + number) for number in range(100)]
