@@ -9,8 +9,10 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from bench.meters import SHORT as SHORT
+from bench import meters
 from bench.meters import record
+
+SHORT = meters.SHORT
 
 Middle = Callable[[Sequence[float]], float]
 
