@@ -11,7 +11,7 @@ import services
 from snavio.config.sections import SERVICES
 
 ROOT = Path(__file__).resolve().parents[2]
-SCREEN_LINES = 120
+SCREEN_LINES = 130
 """A composition that is longer says more than what is special about its service."""
 
 # Beside itself, each layer may import these of ours and nothing else. Innermost first; the first row that fits a
