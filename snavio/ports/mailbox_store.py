@@ -89,6 +89,15 @@ class Recognised:
     """Hint for what is SATURATED."""
     findings: tuple[tuple[NewBatch, bytes, bytes], ...] = ()
     """(as it came, its codes, where the first ones are) of every batch with keys; see ReplayWindow.sift."""
+    began_ns: int = 0
+    began_unix_ns: int = 0
+    """Beginning of this life of the store, on the clock of `findings` and on the wall clock."""
+
+    def stored_unix_ns(self, at_ns: int) -> int:
+        """Wall-clock time of one of `findings`; 0 for an earlier life of the store, which nobody measured."""
+        if self.began_ns and at_ns <= self.began_ns:
+            return 0
+        return self.began_unix_ns + at_ns - self.began_ns
 
 
 @dataclass(frozen=True, slots=True)
