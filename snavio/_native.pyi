@@ -442,6 +442,8 @@ class Arbitration:
         """Decide commands by their numbers in the batch; serialised Verdicts."""
     def settle_known(self, key: int, known: Committed, now_mono_ns: int) -> bytes:
         """Answer as duplicates those commands of the key that `known` remembers; serialised Verdicts."""
+    def settle_duplicates(self, found: list[tuple[int, str]]) -> bytes:
+        """Decide commands by their numbers as duplicates, each with a word on its first one; serialised Verdicts."""
     def remember(self, known: Committed, until_mono_ns: int, now_mono_ns: int) -> None:
         """Add what was delivered under keys that were dispatched with `once_ms`."""
     def claims(self, key: int) -> list[IdClaim]:

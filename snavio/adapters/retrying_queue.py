@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from itertools import count
 
 from snavio.clock import Clock
+from snavio.domain.first_outcome import delivered_at
 from snavio.domain.verdict import Verdict
 from snavio.errors import Saturated
 from snavio.host.background import background
@@ -117,7 +118,12 @@ class RetryingQueue:
             token = f"{self._name}:{number}:{at}"
             deliveries.append(
                 _PendingDelivery(
-                    topic, [OutgoingMessage(*message) for message in messages], first, token, repeatable
+                    topic,
+                    [OutgoingMessage(*message) for message in messages],
+                    first,
+                    token,
+                    repeatable=repeatable,
+                    once=once,
                 )
             )
             first += len(messages)
@@ -151,7 +157,7 @@ class RetryingQueue:
                         return
             else:
                 self.connected.set()
-                pending.settle(tried, delivery, batch_part)
+                pending.settle(tried, delivery, batch_part, now_unix_ns=self._clock.unix_ns())
             if pending.open:
                 left_s = (batch_part.deadline_mono_ns - self._clock.mono_ns()) / 1e9
                 # Full jitter: many dispatchers that lost the same queue must not come back in step.
@@ -163,9 +169,17 @@ class _PendingDelivery:
     """The messages of one batch part for one topic."""
 
     def __init__(
-        self, topic: str, messages: Sequence[OutgoingMessage], first: int, token: str, repeatable: bool
+        self,
+        topic: str,
+        messages: Sequence[OutgoingMessage],
+        first: int,
+        token: str,
+        *,
+        repeatable: bool,
+        once: bool,
     ) -> None:
         self.topic = topic
+        self.once = once
         self.repeatable = repeatable
         self.messages = messages
         self.first = first
@@ -174,8 +188,11 @@ class _PendingDelivery:
         self.perhaps: set[int] = set()
         self.cause = "The budget ran out."
 
-    def settle(self, tried: Sequence[int], delivery: DriverResult, batch_part: BatchPart) -> None:
+    def settle(
+        self, tried: Sequence[int], delivery: DriverResult, batch_part: BatchPart, *, now_unix_ns: int
+    ) -> None:
         """Answer decided messages; the others stay open."""
+        place = delivered_at(now_unix_ns) if self.once else ""
         codes = bytearray(len(self.messages))
         refusals = []
         for index, verdict in zip(tried, delivery.verdicts, strict=True):
@@ -183,6 +200,11 @@ class _PendingDelivery:
                 self.perhaps.add(index)
                 continue
             codes[index] = verdict
+            if place and verdict is Verdict.DELIVERED:
+                # For those who answer its duplicates from memory.
+                refusals.append(
+                    Refusal(index=self.first + index, reason=WireVerdict.ValueType(verdict), detail=place)
+                )
             if verdict is not Verdict.UNDECIDED and not verdict.delivered:
                 refusals.append(
                     Refusal(

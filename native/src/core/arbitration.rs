@@ -143,6 +143,11 @@ impl Arbitration {
         Ok(ledger.close_duplicates(found))
     }
 
+    /// Decides commands as duplicates, each with a word on its first one.
+    pub fn settle_duplicates(&self, ledger: &mut Ledger, found: Vec<(u32, String)>) -> Vec<u8> {
+        ledger.close_duplicates(found)
+    }
+
     /// Remembers the deliveries under strict keys. Duplicates of another instance's delivery are not remembered: the
     /// time of that delivery is not known here.
     pub fn remember(&self, ledger: &Ledger, known: &mut Duplicates, until_mono_ns: i64, now_mono_ns: i64) {
