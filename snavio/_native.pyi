@@ -41,7 +41,9 @@ class Ledger:
 
         A Refusal with the hint stands once, for the first command closed, when `code` is a refusal (>= 16).
         """
-    def decide_each(self, codes: bytes, hints: dict[int, tuple[int, str]], places: bytes | None = None) -> bytes:
+    def decide_each(
+        self, codes: bytes, hints: dict[int, tuple[int, str]], places: bytes | None = None
+    ) -> bytes:
         """Decide undecided commands by `codes`, one per command; 0 leaves it open. Verdicts as from `close`.
 
         `hints` has (retry_after_ms, detail) by code; each stands once, for the first command refused with it.

@@ -13,6 +13,7 @@ from services.slow.forecast import Forecasts
 from services.slow.grants import Grants
 from services.slow.lane_rules import LaneRules
 from services.slow.limits import LimitEnforcer
+from services.slow.queue_states import QueueStates
 from services.slow.servicer import SlowServicer
 from services.slow.settings import SlowSettings
 from services.slow.strict import Strict
@@ -101,14 +102,17 @@ class SlowApp(HostedService):
             host.introspection.counts(counters, prefix=prefix)
         host.introspection.times("Snavio.Dedup.SlowPathLatency", strict.latency)
         host.introspection.gauges(arbiter.gauges, prefix="waiting.")
+        states = QueueStates(mailbox=host.channel("mailbox", sends=True), queues=queues)
         servicer = SlowServicer(
             arbiter=arbiter,
             grants=grants,
             bans=bans,
+            states=states,
             forecasts=Forecasts(
                 lane_rules=lane_rules,
                 store=store,
-                queues=queues,
+                connected=lambda place: place < len(queues) and queues[place].connected.is_set(),
+                states=states,
                 waiting=arbiter.waiting_of,
                 timeout_ms=timeout_ms,
             ),

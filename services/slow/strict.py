@@ -24,7 +24,7 @@ from snavio.domain.verdict import Verdict
 from snavio.errors import Saturated, SnavioError, Unavailable
 from snavio.host.background import background
 from snavio.native import Committed
-from snavio.ports.coordination import MAX_BATCH, ClaimAsk, Coordination
+from snavio.ports.coordination import MAX_BATCH, ClaimAnswer, ClaimAsk, Coordination
 from snavio.telemetry.latency import LatencyWindow
 from snavio.v1.slow_pb2 import ESCALATION_REASON_DEDUPE_REQUIRED
 
@@ -37,6 +37,13 @@ _ANSWERS: dict[Claimed, tuple[Verdict, str]] = {
     Claimed.PENDING: (Verdict.OUTCOME_UNKNOWN, "Another attempt with this id is under way."),
     Claimed.UNKNOWN: (Verdict.DELIVERY_FAILURE, "The coordination store has lost its memory and waits."),
 }
+
+
+def told_of(answer: ClaimAnswer) -> tuple[Verdict, str]:
+    """The answer to the sender of a command with this claim."""
+    if answer.claimed is Claimed.DUPLICATE:
+        return Verdict.DUPLICATE, delivered_at(answer.delivered_unix_ms * 1_000_000)
+    return _ANSWERS.get(answer.claimed, (Verdict.DELIVERED, ""))
 
 
 class Tell(Protocol):

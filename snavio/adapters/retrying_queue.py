@@ -14,11 +14,11 @@ from itertools import count
 from snavio.clock import Clock
 from snavio.domain.first_outcome import delivered_at
 from snavio.domain.verdict import Verdict
-from snavio.errors import Saturated
+from snavio.errors import Saturated, Unavailable
 from snavio.host.background import background
 from snavio.native import read_verdicts, split_batch
 from snavio.ports.queue import BatchPart
-from snavio.ports.queue_driver import DriverFailed, DriverResult, OutgoingMessage, QueueDriver
+from snavio.ports.queue_driver import DriverFailed, DriverResult, OutgoingMessage, QueueDriver, QueueState
 from snavio.v1.batch_pb2 import Refusal, Verdicts
 from snavio.v1.batch_pb2 import Verdict as WireVerdict
 
@@ -80,6 +80,16 @@ class RetryingQueue:
         task.add_done_callback(lambda done: self._done(done, batch_part, size))
         if self._full(0):
             self._freed.clear()
+
+    async def examine(self, topic: str, *, timeout_s: float) -> QueueState:
+        """One look; whoever asks may ask again."""
+        try:
+            state = await self._driver.examine(topic, timeout_s=timeout_s)
+        except DriverFailed as failure:
+            self.connected.clear()
+            raise Unavailable(failure.cause, reason="queue-away") from None
+        self.connected.set()
+        return state
 
     async def room(self, _holder: str = "", _size: int = 0) -> None:
         """Wait until `put` will not refuse."""

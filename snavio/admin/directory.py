@@ -51,10 +51,14 @@ class DirectoryClient(RegistryClient):
         return await self._call("CreateEnrolment", request, wire.EnrolmentToken)
 
     async def check(
-        self, source: str, target: str, name: str, *, caller_unix_ns: int = 0
+        self, source: str, target: str, name: str, *, caller_unix_ns: int = 0, command_id: str = ""
     ) -> wire.CheckResponse:
-        """The decisions that a command would meet; with the caller's clock, whether that is right."""
-        request = wire.CheckRequest(source=source, target=target, name=name, caller_unix_ns=caller_unix_ns)
+        """The decisions that a command would meet; with the caller's clock, whether that is right; with an id, whether
+        a strict route knows it.
+        """
+        request = wire.CheckRequest(
+            source=source, target=target, name=name, caller_unix_ns=caller_unix_ns, command_id=command_id
+        )
         return await self._call("Check", request, wire.CheckResponse)
 
     async def history(self, kind: str, *key: str, limit: int = 0) -> Sequence[wire.Change]:

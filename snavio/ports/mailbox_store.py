@@ -387,6 +387,12 @@ class MailboxStore(Protocol):
         """
         ...
 
+    def first(self, key: bytes, *, now_unix_ns: int) -> tuple[int, int] | None:
+        """The first message with the key of a column, while it is known: its id, and when it was stored; 0 if that was
+        in an earlier life of the store. Does not block.
+        """
+        ...
+
     def gauges(self) -> dict[str, float]:
         """`replay_keys`, `replay_keys_capacity` and `store_bytes`. Does not block."""
         ...

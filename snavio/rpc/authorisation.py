@@ -57,7 +57,10 @@ TABLE: Final[Mapping[str, tuple[AccessRule, ...]]] = MappingProxyType(
         "/snavio.v1.Slow/ReturnPermits": (mesh("fast"),),
         "/snavio.v1.Slow/ReportBans": (mesh("fast"),),
         "/snavio.v1.Slow/Forecast": (mesh("registry"),),
+        "/snavio.v1.Slow/ExamineQueue": (mesh("registry"),),
         "/snavio.v1.Mailbox/SendStream": (mesh("fast", "slow"),),
+        # It tells of ids of every source: Registry decides who may ask.
+        "/snavio.v1.Mailbox/Probe": (mesh("slow"),),
         # Tenants send to their own topics; the servicer checks that none of them is a route's topic.
         "/snavio.v1.Mailbox/Send": (SERVICE, ANY_MESH),
         # Consumers; the servicer checks that the caller's tenant owns the topic.

@@ -742,16 +742,18 @@ class TenantEnrolment(_message.Message):
     def __init__(self, tenant: _Optional[str] = ..., token: _Optional[str] = ..., expires_unix_ns: _Optional[int] = ...) -> None: ...
 
 class CheckRequest(_message.Message):
-    __slots__ = ("source", "target", "name", "caller_unix_ns")
+    __slots__ = ("source", "target", "name", "caller_unix_ns", "command_id")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     CALLER_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    COMMAND_ID_FIELD_NUMBER: _ClassVar[int]
     source: str
     target: str
     name: str
     caller_unix_ns: int
-    def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ..., name: _Optional[str] = ..., caller_unix_ns: _Optional[int] = ...) -> None: ...
+    command_id: str
+    def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ..., name: _Optional[str] = ..., caller_unix_ns: _Optional[int] = ..., command_id: _Optional[str] = ...) -> None: ...
 
 class GateReport(_message.Message):
     __slots__ = ("gate", "state", "detail", "advice")

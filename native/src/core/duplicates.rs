@@ -81,7 +81,8 @@ impl Duplicates {
             self.forget_oldest();
         }
         self.order.push_back((command.id, until_mono_ns));
-        self.seen.insert(command.id, Seen { content: command.content, until_mono_ns, first: Box::from(first) });
+        self.seen
+            .insert(command.id, Seen { content: command.content, until_mono_ns, first: Box::from(first) });
     }
 
     /// Forgets what is over.

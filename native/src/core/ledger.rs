@@ -5,9 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::verdict::{
-    DELIVERED, DUPLICATE, FAIRNESS_VIOLATION, RATE_LIMIT_EXCEEDED, UNDECIDED, is_refusal,
-};
+use super::verdict::{DELIVERED, DUPLICATE, FAIRNESS_VIOLATION, RATE_LIMIT_EXCEEDED, UNDECIDED, is_refusal};
 use super::wire::{
     Field, Fields, Malformed, Value, bytes_field_len, put_bytes, put_number, put_varint, varint_len,
 };
@@ -442,8 +440,10 @@ impl Ledger {
             decide(&mut self.codes, &mut decided, Some(*index), DUPLICATE);
         }
         self.note_here(&decided);
-        let refusals =
-            found.into_iter().map(|(index, detail)| Refusal { index, detail, ..Refusal::default() }).collect();
+        let refusals = found
+            .into_iter()
+            .map(|(index, detail)| Refusal { index, detail, ..Refusal::default() })
+            .collect();
         self.settle(&decided, refusals)
     }
 
@@ -563,9 +563,8 @@ impl Ledger {
             return;
         }
         let silent = (low..).zip(codes).filter(|(index, code)| **code == DUPLICATE && !told.contains(index));
-        let silent: Vec<Refusal> = silent
-            .map(|(index, code)| Refusal { index, reason: *code, ..Refusal::default() })
-            .collect();
+        let silent: Vec<Refusal> =
+            silent.map(|(index, code)| Refusal { index, reason: *code, ..Refusal::default() }).collect();
         refusals.extend(silent);
         refusals.sort_by_key(|one| one.index);
     }
@@ -631,7 +630,12 @@ mod tests {
         ledger.refuse(3, DUPLICATE);
         let answer = ledger.close_duplicates(vec![(0, "first".to_owned()), (1, String::new())]);
         assert_eq!(told(&answer), [(0, DUPLICATE, "first".to_owned()), (1, DUPLICATE, String::new())]);
-        ledger.explain(Refusal { index: 2, reason: DUPLICATE, detail: "second".into(), ..Refusal::default() });
+        ledger.explain(Refusal {
+            index: 2,
+            reason: DUPLICATE,
+            detail: "second".into(),
+            ..Refusal::default()
+        });
         ledger.refuse(2, DUPLICATE);
         let both = [(2, DUPLICATE, "second".to_owned()), (3, DUPLICATE, String::new())];
         assert_eq!(told(&ledger.opening()), both);
@@ -746,8 +750,11 @@ mod tests {
         let mut ledger = Ledger::new(1, 6);
         ledger.refuse(0, MALFORMED);
         let explain = |code| Refusal { retry_after_ms: u32::from(code), ..Refusal::default() };
-        let answer =
-            read(&ledger.decide_each(&[DELIVERED, DUPLICATE, SATURATED, 0, SATURATED, CONFLICT, 9], explain, |_| String::new()));
+        let answer = read(&ledger.decide_each(
+            &[DELIVERED, DUPLICATE, SATURATED, 0, SATURATED, CONFLICT, 9],
+            explain,
+            |_| String::new(),
+        ));
         assert_eq!((answer.first, answer.last), (1, false));
         assert_eq!(answer.codes, [DUPLICATE, SATURATED, 0, SATURATED, CONFLICT]);
         let told: Vec<_> =

@@ -24,7 +24,15 @@ from snavio.domain.verdict import Verdict
 from snavio.errors import Saturated, SnavioError
 from snavio.hop.ledger_part import nothing_delivered, rest_unknown
 from snavio.host.background import background
-from snavio.native import MESH_BATCH_BYTES, MESH_BATCH_COMMANDS, Ledger, Sending, shard_of, slice_runs
+from snavio.native import (
+    MESH_BATCH_BYTES,
+    MESH_BATCH_COMMANDS,
+    Ledger,
+    Sending,
+    replay_keys,
+    shard_of,
+    slice_runs,
+)
 from snavio.ports.mailbox_store import (
     KEY_BYTES,
     MAX_ROW_MESSAGES,
@@ -226,6 +234,15 @@ class BatchIntake:
     def _shard(self, topic: str) -> int:
         """A command has no key of its own to be sharded by."""
         return shard_of(topic, self._delivery.policies.of(topic).shards)
+
+    def room(self, topic: str) -> tuple[int, str]:
+        """Messages that still fit into a topic, and why none does."""
+        return self._delivery.topics.room(topic, self._shard(topic))
+
+    def first(self, topic: str, source: str, command_id: str) -> tuple[int, int] | None:
+        """The message that was stored under an id, and when, while the id is remembered."""
+        key = replay_keys(self._store.replay_secret, topic, source, [(command_id.encode(), b"")])
+        return self._store.first(key, now_unix_ns=self._clock.unix_ns())
 
     def _heard(
         self, send: Send, ledger: Ledger, taken: list[QuotaTake], refusals: list[bytes], outcome: Outcome

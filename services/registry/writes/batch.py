@@ -14,6 +14,7 @@ from services.registry.signer.joint_writes import JointWrites
 from services.registry.signer.signer_calls import SignerCalls
 from services.registry.signer.signer_sync import ServiceNotice, SignerSync
 from services.registry.writes.ownership import Ownership, expecting
+from services.registry.writes.queue_proofs import QueueProofs, newly_sent_to
 from snavio.domain.directory import (
     Difference,
     DirectoryView,
@@ -68,6 +69,7 @@ class BatchWriter:
     ownership: Ownership
     trust: SignerCalls
     signer_sync: SignerSync
+    queues: QueueProofs
     joint_writes: JointWrites = field(default_factory=JointWrites)
 
     async def apply(
@@ -98,6 +100,7 @@ class BatchWriter:
         version, suspended = await self.directory.read(
             lambda view: (decide(view), self._suspended(view, wanted))[1]
         )
+        await self.queues.require(newly_sent_to(differences))
         if dry_run:
             return BatchResult(Written(version, changed=False), differences, facts)
         written = await self.joint_writes.whole(
