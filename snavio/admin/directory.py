@@ -31,8 +31,12 @@ class DirectoryClient(RegistryClient):
         reason: str = "",
         dry_run: bool = False,
         check: Sequence[Triple] = (),
+        tell_mistakes: bool = False,
     ) -> wire.ApplyResponse:
-        """Write all of them, or none; `check` is answered as it will be after that."""
+        """Write all of them, or none; `check` is answered as it will be after that.
+
+        With `tell_mistakes` every refused write is in the answer's `mistake`; otherwise the first one is raised.
+        """
         writes = [wire.Write(entry=entry_to_wire(value)) for value in values]
         writes += [wire.Write(entry=entry_to_wire(value), delete=True) for value in deleted]
         request = wire.ApplyRequest(
@@ -42,6 +46,7 @@ class DirectoryClient(RegistryClient):
             check=[
                 wire.CheckRequest(source=source, target=target, name=name) for source, target, name in check
             ],
+            tell_mistakes=tell_mistakes,
         )
         return await self._call("Apply", request, wire.ApplyResponse)
 

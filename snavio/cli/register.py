@@ -75,9 +75,16 @@ def register(
     triples = wanted.triples[:MOST_CHECKED]
     answer = caller.ask(
         lambda client: client.apply(
-            wanted.values, reason=reason or f"snavio register {file.name}", dry_run=dry_run, check=triples
+            wanted.values,
+            reason=reason or f"snavio register {file.name}",
+            dry_run=dry_run,
+            check=triples,
+            tell_mistakes=True,
         )
     )
+    if answer.mistake:
+        found = [(one.write, one.message) for one in answer.mistake]
+        raise wanted.refused(found, more=answer.more_mistakes)
     said = _blocks(answer, triples, dry_run=dry_run, left_out=len(wanted.triples) - len(triples))
     show(_document(answer, triples, dry_run=dry_run), *said, json=json)
 

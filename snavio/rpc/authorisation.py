@@ -179,6 +179,21 @@ TABLE: Final[Mapping[str, tuple[AccessRule, ...]]] = MappingProxyType(
 )
 
 
+def whose(method: str) -> str:
+    """Those who may call a method, in words; `nobody` for one without a row."""
+    kinds = {
+        rule.kind: ("services of the mesh" if rule.kind is IdentityKind.MESH else f"{rule.kind.value}s")
+        for rule in TABLE.get(method, ())
+        if rule.kind is not None
+    }
+    return " and ".join(sorted(kinds.values())) or "nobody"
+
+
+def refusal(method: str, identity: Identity) -> str:
+    """The sentence for a caller that the table does not admit."""
+    return f"{identity} may not call {method}, which is for {whose(method)}."
+
+
 def authorise(method: str, identity: Identity) -> bool:
     """True if `identity` may call `method`, such as `/snavio.v1.Shield/Submit`."""
     return any(rule.admits(identity) for rule in TABLE.get(method, ()))

@@ -16,7 +16,7 @@ from services.registry.signer.joint_writes import JointWrites
 from services.registry.signer.signer_calls import SignerCalls
 from services.registry.signer.signer_sync import SignerSync
 from services.registry.writes.access_requests import AccessRequests
-from services.registry.writes.batch import BatchWriter, wanted_from_wire
+from services.registry.writes.batch import MAX_MISTAKES, BatchWriter, Mistakes, wanted_from_wire
 from services.registry.writes.ownership import Ownership, expecting
 from services.registry.writes.queue_proofs import QueueProofs, is_new
 from snavio.domain.directory import (
@@ -226,13 +226,24 @@ class WriteServicer:
         require_text(request.reason, "reason")
         actor = call.peer.identity
         now = self._ownership.clock.unix_ns()
-        done = await self.batches.apply(
-            wanted_from_wire(request),
-            actor=actor,
-            reason=request.reason,
-            dry_run=request.dry_run,
-            questions=[facts_for(asked.source, asked.target, asked.name, now) for asked in request.check],
-        )
+        try:
+            done = await self.batches.apply(
+                wanted_from_wire(request),
+                actor=actor,
+                reason=request.reason,
+                dry_run=request.dry_run,
+                questions=[facts_for(asked.source, asked.target, asked.name, now) for asked in request.check],
+                tell_mistakes=request.tell_mistakes,
+            )
+        except Mistakes as mistakes:
+            told = mistakes.found[:MAX_MISTAKES]
+            return wire.ApplyResponse(
+                mistake=[
+                    wire.WriteMistake(write=number, reason=refused.reason, message=str(refused))
+                    for number, refused in told
+                ],
+                more_mistakes=len(mistakes.found) - len(told),
+            )
         written = done.written
         if written.changed:
             self._log.info("directory changed", version=written.version, actor=actor.spiffe_id)
