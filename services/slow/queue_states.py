@@ -5,27 +5,35 @@ Never stores anything there, and never takes silence for an answer.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Final
 
 from snavio.domain.directory import QueueKind
 from snavio.errors import BadRequest, SnavioError
+from snavio.host.background import background
+from snavio.host.shares import Shares
 from snavio.ports.queue import ExaminedQueue, TargetQueue
+from snavio.ports.queue_driver import QueueState
 from snavio.rpc.channel import MeshChannel
 from snavio.rpc.server import Call
 from snavio.v1 import slow_pb2 as wire
 from snavio.v1.mailbox_pb2 import ProbeRequest, ProbeResponse
 
 TIMEOUT_S: Final = 2.0
+MOST_LOOKS: Final = 64
+"""Examinations under way at a time: each is several calls of a provider."""
 MAX_TOPIC_CHARACTERS: Final = 256
 
 
 class QueueStates:
     """Asks the mailbox, or the queue's own adapter."""
 
-    def __init__(self, *, mailbox: MeshChannel, queues: Sequence[TargetQueue]) -> None:
+    def __init__(self, *, mailbox: MeshChannel, queues: Sequence[TargetQueue], shares: Shares) -> None:
         self._mailbox = mailbox
         self._queues = queues
+        self._looks: dict[tuple[QueueKind, str], asyncio.Task[QueueState | SnavioError]] = {}
+        self._shares = shares
 
     async def examine(self, request: wire.ExamineQueueRequest, _call: Call) -> wire.QueueForecast:
         """The state of one queue; Unavailable where it cannot be asked."""
@@ -52,12 +60,30 @@ class QueueStates:
             return wire.QueueForecast(
                 reached=True, flaw=probe.full, waiting=probe.waiting, room=probe.room, full=bool(probe.full)
             ), probe
-        queue = self._queues[kind - 1]
-        assert isinstance(queue, ExaminedQueue)
-        found = await queue.examine(topic, timeout_s=TIMEOUT_S)
+        found = await self._look(kind, topic)
         return wire.QueueForecast(
             reached=True, flaw=found.flaw, waiting=found.waiting, room=found.room, full=found.full
         ), None
+
+    async def _look(self, kind: QueueKind, topic: str) -> QueueState:
+        """One look at a queue at a time, whoever asks; and no tenant's questions keep a provider busy for all."""
+        under_way = self._looks.get((kind, topic))
+        if under_way is None:
+            queue, tenant = self._queues[kind - 1], topic.partition("/")[0]
+            assert isinstance(queue, ExaminedQueue)
+            self._shares.take(tenant)
+            under_way = background().once("examination", _told(queue, topic))
+            self._looks[kind, topic] = under_way
+
+            def done(_task: object) -> None:
+                del self._looks[kind, topic]
+                self._shares.give_back(tenant)
+
+            under_way.add_done_callback(done)
+        found = await asyncio.shield(under_way)
+        if isinstance(found, SnavioError):
+            raise found
+        return found
 
     async def or_silence(
         self, kind: QueueKind, topic: str, *, source: str, command_id: str
@@ -67,3 +93,11 @@ class QueueStates:
             return await self.of(kind, topic, source=source, command_id=command_id)
         except SnavioError as error:
             return wire.QueueForecast(flaw=str(error)), None
+
+
+async def _told(queue: ExaminedQueue, topic: str) -> QueueState | SnavioError:
+    try:
+        return await queue.examine(topic, timeout_s=TIMEOUT_S)
+    except SnavioError as error:
+        # That a queue is away is no failure of ours, and is told to everybody who asked.
+        return error
