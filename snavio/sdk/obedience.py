@@ -1,4 +1,4 @@
-"""What an obedient producer does by itself: it waits where it was told to, asks for keys, and corrects its timestamps.
+"""Obedience of a producer: it waits where it was told to, asks for keys, and corrects its timestamps, by itself.
 
 Never corrects beyond a bound, never in silence, and never holds a command longer than its sender waits for it.
 """
@@ -57,7 +57,7 @@ class Obedience:
         return self._shift_ns
 
     def counters(self) -> dict[str, int]:
-        """What was done so far."""
+        """Actions so far, by kind."""
         names = ("throttled", "held", "keys_asked", "corrected", "skew_refused")
         return {name: self._counts[name] for name in names}
 
