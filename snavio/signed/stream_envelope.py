@@ -79,6 +79,9 @@ def envelope_verified(envelope: SealedEnvelope, form: bytes, keys: Iterable[Veri
         signature = bytes.fromhex(envelope.signature)
     except ValueError:
         return False
+    # Capitals would be a second spelling, and a second digest of the bytes, of what was signed once.
+    if signature.hex() != envelope.signature:
+        return False
     return any(
         ed25519_verify(key.public_key, form, signature)
         for key in keys

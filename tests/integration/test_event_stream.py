@@ -33,7 +33,7 @@ from tests.support.pki import Authority
 
 @pytest.fixture
 async def gateway(authority: Authority) -> AsyncIterator[HostileGateway]:
-    async with hostile_gateway(authority) as hostile:
+    async with hostile_gateway(authority.mesh("gateway")) as hostile:
         yield hostile
 
 

@@ -138,7 +138,7 @@ async def test_it_does_what_the_signed_events_of_its_source_ask_for(scripted: St
             "throttle_until": until,
         },
     ]
-    async with hostile_gateway(scripted.authority) as gateway:
+    async with hostile_gateway(scripted.authority.mesh("gateway")) as gateway:
         maker = gateway.maker
         scripted.signer.public_keys = maker.keys
         body = maker.next(payload={"source": "acme/billing", "events": told})

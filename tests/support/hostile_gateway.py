@@ -12,8 +12,8 @@ from typing import Any
 from aiohttp import web
 
 from snavio.launch.free_ports import free_ports
+from snavio.rpc.credentials import CertificateFiles
 from tests.support.envelopes import EnvelopeMaker
-from tests.support.pki import Authority
 
 WITHIN_S = 30.0
 Script = Callable[["HostileGateway", web.Request], Awaitable[web.StreamResponse]]
@@ -67,9 +67,8 @@ def refuse(status: int, reason: str, **members: Any) -> Script:
 
 
 @asynccontextmanager
-async def hostile_gateway(authority: Authority) -> AsyncIterator[HostileGateway]:
-    """One that listens with the certificate of the mesh's own."""
-    files = authority.mesh("gateway")
+async def hostile_gateway(files: CertificateFiles) -> AsyncIterator[HostileGateway]:
+    """One that has the gateway's certificate."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(files.ca))
     context.load_cert_chain(files.certificate, files.private_key)
     context.verify_mode = ssl.CERT_REQUIRED

@@ -1,4 +1,4 @@
-"""What an obedient producer does on its own: routes that it leaves alone, and the clock that it corrects."""
+"""Obedience of a producer: routes that it leaves alone, and the clock that it corrects."""
 
 from __future__ import annotations
 
