@@ -26,6 +26,7 @@ from services.relay.stream_retention import StreamRetention
 from services.relay.stream_servicer import StreamServicer
 from services.relay.stream_tails import StreamTails
 from services.relay.tenant_keys import TenantKeys
+from services.relay.undelivered import Undelivered
 from snavio.clock import Clock
 from snavio.config import MeshSettings
 from snavio.domain.stream import Position
@@ -118,7 +119,14 @@ class RelayApp(HostedService):
         )
         if settings.compact:
             host.every(LOOK_SECONDS, "compaction", compaction.look, longest_s=LONGEST_PAUSE_S)
-        reading = await self._streams(streams, outbox, waiting, intake, names)
+        reading = await self._streams(
+            streams,
+            outbox,
+            waiting,
+            intake,
+            names,
+            undelivered=Undelivered(archive=archive, tell=intake.record),
+        )
         host.introspection.counts(intake.counters, prefix="intake.")
         host.introspection.counts(exporter.counters, prefix="export.")
         host.introspection.counts(compaction.counters, prefix="compaction.")
@@ -136,6 +144,8 @@ class RelayApp(HostedService):
         waiting: PendingPages,
         intake: PageIntake,
         names: DirectoryNames,
+        *,
+        undelivered: Undelivered,
     ) -> StreamReading:
         """Start what cuts, seals, sends on and ends the tenants' streams."""
         host, settings, clock = self.host, self._settings, self.host.clock
@@ -145,6 +155,7 @@ class RelayApp(HostedService):
             tails=tails,
             mailbox=host.channel("mailbox", sends=True),
             tell=intake.record,
+            undelivered=undelivered,
             clock=clock,
         )
 
