@@ -16,7 +16,7 @@ from snavio.domain.stream import Position
 from snavio.errors import IntegrityError, NotAllowed, SnavioError
 from snavio.sdk import event_stream
 from snavio.sdk.bookmark import MemoryBookmark, StreamPlace
-from snavio.sdk.event_stream import EventStream, ReceivedEvents, StreamReset
+from snavio.sdk.event_stream import MOST_REFUSALS, EventStream, ReceivedEvents, StreamReset
 from snavio.signed.stream_chain import EnvelopeRefused
 from tests.support.envelopes import EnvelopeMaker
 from tests.support.hostile_gateway import (
@@ -203,6 +203,30 @@ async def test_a_410_that_does_not_prove_itself_moves_nothing(
         await take(stream, 3)
     assert (found := place(stream)) is not None and found.seq == bodies[1][0]
     assert len(gateway.asked) == 1 + event_stream.MOST_REFUSALS
+
+
+async def test_a_gateway_that_says_410_for_ever_is_left_where_the_signed_state_was(
+    gateway: HostileGateway, stream: EventStream
+) -> None:
+    maker = gateway.maker
+    old = made(maker, 2)
+    gone = made(maker, 5)
+    position = maker.position(low=gone[-1][0] - 1)
+    gateway.state = maker.state_statement(position)
+    statement = _json(maker.position_statement(position))
+    gateway.scripts = [
+        serve(*old, stays=False),
+        refuse(410, "last_event_id_outside_replay_window", position=statement),
+    ]
+    items: list[ReceivedEvents | StreamReset] = []
+    with pytest.raises(IntegrityError):
+        async with asyncio.timeout(WITHIN_S):
+            async for item in stream:
+                items.append(item)
+    # The first was true; the same statement once more says nothing about the place after it.
+    assert [type(item) for item in items] == [ReceivedEvents, ReceivedEvents, StreamReset]
+    assert (found := place(stream)) is not None and found.seq == position.high
+    assert stream.counters()["sse_reset_failures_total"] == MOST_REFUSALS - 1
 
 
 async def test_a_refusal_of_the_reader_itself_is_raised(gateway: HostileGateway, stream: EventStream) -> None:
