@@ -15,7 +15,7 @@ from snavio.clock import Clock
 from snavio.domain.stream import EPOCH_STRIDE, GENESIS, SealedEnvelope
 from snavio.errors import BadRequest, IntegrityError
 from snavio.rpc.channel import MeshChannel
-from snavio.signed.stream_envelope import chained_digest, decoded, envelope_verified, signed_form
+from snavio.signed.stream_envelope import chained_digest, decoded, envelope_verified, form_within
 from snavio.signed.verification import VerifyingKey
 from snavio.v1.signer_pb2 import GetPublicKeysRequest, PublicKeys
 
@@ -97,7 +97,7 @@ class StreamChain:
             raise EnvelopeRefused(EnvelopeFault.DECODE, str(error)) from None
         if envelope.scope != self._scope:
             raise EnvelopeRefused(EnvelopeFault.SCOPE, f"An envelope of {envelope.scope[:80]!r} came.")
-        form = signed_form(envelope)
+        form = form_within(body, envelope)
         if not await self._signed(envelope, form):
             raise EnvelopeRefused(
                 EnvelopeFault.SIGNATURE, f"The signature of envelope {envelope.seq} does not fit."

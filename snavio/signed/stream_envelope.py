@@ -23,6 +23,14 @@ def signed_form(envelope: SealedEnvelope) -> bytes:
     return canonical_json(orjson.dumps(envelope.document(signed=False)))
 
 
+def form_within(body: bytes, envelope: SealedEnvelope) -> bytes:
+    """The bytes that are signed, cut out of the canonical `body` that `envelope` was decoded from."""
+    # No text of JSON has these bytes: quotation marks within one are escaped.
+    member = b'"signature":"%b",' % envelope.signature.encode()
+    at = body.rfind(member)
+    return body[:at] + body[at + len(member) :] if at >= 0 else signed_form(envelope)
+
+
 def encoded(envelope: SealedEnvelope) -> bytes:
     """The canonical form of the whole envelope."""
     return canonical_json(orjson.dumps(envelope.document()))
