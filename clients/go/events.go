@@ -29,6 +29,7 @@ const (
 	mostEventBytes   = 4 << 20
 	mostNonces       = 100_000
 	keysAtMostEvery  = time.Second
+	keysAge          = 5 * time.Minute // one that an emergency rotation ended must not count for ever
 	outsideOfReplays = "last_event_id_outside_replay_window"
 )
 
@@ -167,6 +168,11 @@ func (e *Events) attempt(ctx context.Context) (*Item, error) {
 // verify returns nil without an error for an envelope that was seen before.
 func (e *Events) verify(ctx context.Context, id string, data []byte) (*Envelope, error) {
 	before := e.chain.End
+	if time.Since(e.asked) >= keysAge {
+		if err := e.fetchKeys(ctx); err != nil {
+			return nil, err
+		}
+	}
 	e.chain.Keys = e.keys
 	envelope, err := e.chain.Verify(data)
 	var refused *EnvelopeError

@@ -22,6 +22,7 @@ from snavio.host.periodic import Periodic
 from snavio.ports.tenant_streams import StreamEntry, TenantStreams
 from snavio.rpc.channel import MeshChannel
 from snavio.telemetry.events import Event, TelemetryDropped
+from snavio.telemetry.stream_failures import failures_in
 from snavio.v1.mailbox_pb2 import NewMessage, SendRequest, SendResponse
 
 METHOD: Final = "/snavio.v1.Mailbox/Send"
@@ -175,7 +176,12 @@ class QueueFeed:
                         payload=entry.body,
                         idem_key=entry.envelope_id,
                         content_type=CONTENT_TYPE,
-                        attrs={"source": entry.source, "family": entry.family, "seq": str(entry.seq)},
+                        attrs={
+                            "source": entry.source,
+                            "family": entry.family,
+                            "seq": str(entry.seq),
+                            "failures": str(failures_in(entry.body)),
+                        },
                     )
                     for entry in entries
                 ],

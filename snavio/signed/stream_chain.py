@@ -21,6 +21,9 @@ from snavio.v1.signer_pb2 import GetPublicKeysRequest, PublicKeys
 
 ASK_QUIET_NS: Final = 1_000_000_000
 """At most one question for keys in this time: an unknown key id costs its sender nothing."""
+KEYS_AGE_NS: Final = 300_000_000_000
+"""After this the keys are asked for anew: one that an emergency rotation ended must not count for as long as a reader
+lives, whatever the gateway says or leaves out."""
 CALL_SECONDS: Final = 3.0
 METHOD: Final = "/snavio.v1.Signer/GetPublicKeys"
 
@@ -107,10 +110,11 @@ class StreamChain:
         return VerifiedEnvelope(envelope, chained_digest(form), body)
 
     async def _signed(self, envelope: SealedEnvelope, form: bytes) -> bool:
-        if envelope_verified(envelope, form, self._keys):
-            return True
         now = self._clock.mono_ns()
-        if self._asked_mono_ns is not None and now - self._asked_mono_ns < ASK_QUIET_NS:
+        old_ns = None if self._asked_mono_ns is None else now - self._asked_mono_ns
+        if (old_ns is None or old_ns < KEYS_AGE_NS) and envelope_verified(envelope, form, self._keys):
+            return True
+        if old_ns is not None and old_ns < ASK_QUIET_NS:
             return False
         self._asked_mono_ns = now
         self._keys = await self._ask()

@@ -61,6 +61,12 @@ async def received(consumer: Consumer, events: int) -> list[dict[str, Any]]:
         async for message in consumer:
             found.append(orjson.loads(message.payload))
             assert message.attrs["source"] == found[-1]["payload"]["source"]
+            failures = [
+                event
+                for event in found[-1]["payload"]["events"]
+                if event["event"] in (schema.FAILED, schema.INVALID)
+            ]
+            assert message.attrs["failures"] == str(len(failures))
             await message.ack()
             delivered = [
                 event
@@ -75,6 +81,7 @@ async def received(consumer: Consumer, events: int) -> list[dict[str, Any]]:
 
 async def test_a_tenant_receives_its_envelopes_and_verifies_them(mesh: DemoMesh) -> None:
     async with mesh.producer() as producer:
+        await producer.send(TARGET, "nothing-such", b"x")
         outcomes = await producer.send_batch([(TARGET, NAME, b"x")] * 20, timeout_s=20)
     assert {outcome.verdict for outcome in outcomes} == {Verdict.DELIVERED}
     async with mesh.consumer(topic=QUEUE) as consumer:

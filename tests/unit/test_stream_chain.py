@@ -173,6 +173,21 @@ async def test_unknown_keys_are_asked_for_once_a_second() -> None:
     assert asked.times == 2
 
 
+async def test_a_key_that_was_ended_at_once_counts_no_longer_than_its_keys_are_kept() -> None:
+    maker, clock = EnvelopeMaker(), ManualClock()
+    asked = Asked(*maker.keys)
+    chain = StreamChain("acme", keys=asked, clock=clock, after=None)
+    await chain.verify(maker.next())
+    # As after an emergency rotation: Signer does not name it any more.
+    asked.keys = []
+    clock.advance(seconds=299)
+    await chain.verify(maker.next())
+    clock.advance(seconds=2)
+    with pytest.raises(EnvelopeRefused) as refused:
+        await chain.verify(maker.next())
+    assert (refused.value.fault, asked.times) == (EnvelopeFault.SIGNATURE, 2)
+
+
 async def test_a_rotated_key_signs_from_its_time_on() -> None:
     maker = EnvelopeMaker()
     reader = StreamChain(

@@ -18,6 +18,8 @@ const MOST_REFUSALS = 8;
 const MOST_EVENT_BYTES = 4 << 20;
 const MOST_NONCES = 100_000;
 const KEYS_AT_MOST_EVERY_MS = 1000;
+/** One that an emergency rotation ended must not count for ever. */
+const KEYS_AGE_MS = 300_000;
 const OUTSIDE_OF_REPLAYS = "last_event_id_outside_replay_window";
 
 export interface EventsOptions {
@@ -155,6 +157,10 @@ export class Events implements AsyncIterable<Item> {
   }
 
   private async withKeys(chain: Chain, data: Buffer): Promise<Envelope> {
+    if (Date.now() - this.askedMs >= KEYS_AGE_MS) {
+      await this.fetchKeys();
+      chain.keys = this.keys;
+    }
     try {
       return chain.verify(data);
     } catch (error) {
