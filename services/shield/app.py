@@ -77,7 +77,7 @@ class ShieldApp(HostedService):
         await host.run(self.fast)
         tally, latency = VerdictCounts(), LatencyWindow(clock=clock)
         host.introspection.counts(tally.read, prefix="outcome.")
-        host.introspection.times("admit_to_verdict", latency.read)
+        host.introspection.times("admit_to_verdict", latency.read, ever=latency.ever)
         control = AdmissionControl(
             admission=self.admission,
             freshness=freshness,
