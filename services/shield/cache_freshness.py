@@ -106,6 +106,11 @@ class CacheFreshness:
             self._suspensions.nudge()
         return True
 
+    def young(self) -> bool:
+        """As `usable`, for a probe: nothing follows from it."""
+        ages = (self._keys.age_ns(), self._suspensions.age_ns())
+        return all(self._phase_of(age) is not FreshnessPhase.EXPIRED for age in ages)
+
     def used(self, commands: int) -> None:
         """Count commands that were judged after `usable`; once per batch."""
         self._used[self._phase] += commands
