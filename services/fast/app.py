@@ -66,6 +66,9 @@ class FastApp(HostedService):
         await host.run(bans)
         host.every(SWEEP_SECONDS, "upkeep", sweep(tables, clock))
         show_tables(introspection, tables)
+        introspection.gauges(
+            lambda: {"directory": (tables.age_ns(clock.mono_ns()) or 0) / 1e9}, prefix="cache_age."
+        )
         introspection.counts(self.grants.counters, prefix="grants.")
         introspection.counts(bans.counters, prefix="bans.")
         introspection.counts(self.events.counters, prefix="events.")

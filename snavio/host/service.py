@@ -18,6 +18,7 @@ from snavio.host.background import background
 from snavio.host.health_port import HealthPort
 from snavio.host.introspection import Introspection
 from snavio.host.parts import ALL_SECONDS, Parts
+from snavio.observe.otlp_metrics import export_metrics
 from snavio.replication.denylist import Denylist, denylist_poller
 from snavio.rpc.certificate_gate import CertificateGate
 from snavio.rpc.certificate_refusals import CertificateRefusals
@@ -28,7 +29,6 @@ from snavio.rpc.methods import Methods
 from snavio.rpc.renewal import Renewal, mesh_renewal
 from snavio.rpc.server import UNARY_LIMIT_S, UNWIND_S, MeshServer
 from snavio.rpc.server_shares import ServerShares
-from snavio.telemetry.metrics import export_metrics
 from snavio.telemetry.reporting import Reporting
 from snavio.wiring import open_journal_mark
 
@@ -205,14 +205,15 @@ class ServiceHost(Parts):
             shares=self.shares,
         )
         self._leaving = leaving
+        self.introspection.counts(self._server.refused, prefix="calls.refused.")
         if self._renewal is not None:
             self._renewal.start()
         if self._reporting is not None:
             self._reporting.start()
         port = await self._server.start()
-        metrics = export_metrics(self.introspection, exporter=self.mesh.metrics_exporter)
+        metrics = export_metrics(self.introspection, exporter=self.mesh.metrics_exporter, clock=self.clock)
         if metrics is not None:
-            self.at_stop("metrics", metrics.stop)
+            await self.run(metrics)
         return port
 
     async def stop(self, *, within_s: float = ALL_SECONDS) -> None:

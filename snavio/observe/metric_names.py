@@ -707,10 +707,11 @@ PROCESS: Final = (
         by=("shield", "fast"),
     ),
     _gauge(
-        "snavio.directory.age_seconds",
+        "snavio.cache.age_seconds",
         "s",
-        "Age of the directory in memory.",
-        reads="directory.age_s",
+        "Time since what is in memory was read from its authority, by cache: keys, suspensions, directory.",
+        reads="cache_age.*",
+        star="cache",
         by=("shield", "fast"),
     ),
     _gauge(

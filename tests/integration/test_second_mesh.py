@@ -8,8 +8,6 @@ import orjson
 import pytest
 
 from snavio.launch.free_ports import free_ports
-from snavio.launch.port_base import ENROLMENT
-from snavio.launch.processes import SERVICES
 from tests.support.terminal import configured, running, snavio, told
 
 NEEDED = 68
