@@ -139,6 +139,22 @@ class Admission:
     def counters(self) -> dict[str, int]:
         """Commands per verdict name since start, plus `nonces_live`."""
 
+class SampledCommand:
+    """A command whose trace is sampled, as a span tells it. `index` is its number in the batch."""
+
+    @property
+    def index(self) -> int: ...
+    @property
+    def traceparent(self) -> str: ...
+    @property
+    def id(self) -> str: ...
+    @property
+    def timestamp(self) -> str: ...
+    @property
+    def target(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+
 class Judgement:
     @property
     def ledger(self) -> Ledger:
@@ -157,6 +173,8 @@ class Judgement:
     @property
     def frame_code(self) -> int:
         """0, or the Verdict of a frame that was refused as a whole (MALFORMED, OVERSIZED); then nothing is accepted."""
+    def sampled(self) -> list[SampledCommand]:
+        """Commands whose trace is sampled: a bounded number, the same ones at every service."""
     @property
     def rows(self) -> int:
         """The number of rows that `telemetry` writes."""
@@ -348,6 +366,8 @@ class Plan:
     @property
     def teaches(self) -> bool:
         """There is something to `learn` once everything is answered."""
+    def sampled(self) -> list[SampledCommand]:
+        """Commands whose trace is sampled: a bounded number, the same ones at every service."""
     @property
     def warm_bans(self) -> list[WarmBan]:
         """Bans that began here; bans of one source on one route within one window are one offence."""
@@ -418,6 +438,8 @@ class Arbitration:
     def budget_ms(self) -> int: ...
     @property
     def frame_code(self) -> int: ...
+    def sampled(self) -> list[SampledCommand]:
+        """Commands whose trace is sampled: a bounded number, the same ones at every service."""
     def keys(self) -> list[LaneKey]:
         """Distinct keys, in order of first appearance."""
     def undecided(self) -> list[int]:
@@ -487,6 +509,8 @@ class Sending:
     @property
     def keys(self) -> list[bytes]:
         """Per entry of `topics`: 32 bytes for each command when `once` is set, for a ReplayWindow; else empty."""
+    def sampled(self) -> list[SampledCommand]:
+        """Commands whose trace is sampled: a bounded number, the same ones at every service."""
     @property
     def once_ms(self) -> list[int]:
         """Per entry of `topics`: minimum time to keep its keys, in milliseconds; 0 means the topic's window."""

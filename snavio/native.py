@@ -30,6 +30,7 @@ try:
         Received,
         ReplayWindow,
         Reply,
+        SampledCommand,
         Sending,
         SnapshotTables,
         Tombstones,

@@ -87,6 +87,7 @@ class ShieldApp(HostedService):
             journal=host.reporting.journal,
             tally=tally,
             latency=latency,
+            tracer=host.tracer,
             clock=clock,
             budget_ms=host.mesh.budget_ms,
         )

@@ -70,6 +70,7 @@ class SlowApp(HostedService):
             strict=strict,
             queues=queues,
             journal=host.reporting.journal,
+            tracer=host.tracer,
             clock=clock,
             budget_ms=host.mesh.budget_ms,
             rounds=Rounds(

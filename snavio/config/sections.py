@@ -274,6 +274,18 @@ class MeshSettings(Section):
         "OTEL_METRIC_EXPORT_INTERVAL). None of them if not set.",
     )
 
+    traces_exporter: str | None = Field(
+        default=None,
+        pattern=r"^[a-z0-9_-]{1,64}$",
+        description="The same for the spans of sampled commands; where to, OTEL_EXPORTER_OTLP_ENDPOINT says.",
+    )
+    traces_per_second: int = Field(
+        default=20,
+        ge=1,
+        le=1000,
+        description="Sampled commands that each process tells in a second; a span costs about 70 µs.",
+    )
+
     redis_url: SecretStr | None = Field(
         default=None,
         description="Redis for routes whose queue is a Redis stream, such as redis://queues.internal:6379/0; it may "

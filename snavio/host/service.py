@@ -19,6 +19,7 @@ from snavio.host.health_port import HealthPort
 from snavio.host.introspection import Introspection
 from snavio.host.parts import ALL_SECONDS, Parts
 from snavio.observe.otlp_metrics import export_metrics
+from snavio.observe.tracer import make_tracer
 from snavio.replication.denylist import Denylist, denylist_poller
 from snavio.rpc.certificate_gate import CertificateGate
 from snavio.rpc.certificate_refusals import CertificateRefusals
@@ -69,6 +70,12 @@ class ServiceHost(Parts):
         self.shares = ServerShares(mesh.share)
         self.introspection = Introspection(service, instance=self.instance, clock=clock)
         self.introspection.shares(*self.shares.all())
+        self.tracer = make_tracer(
+            self.introspection,
+            exporter=mesh.traces_exporter,
+            clock=clock,
+            per_second=mesh.traces_per_second,
+        )
         self._channels: dict[tuple[str, bool], MeshChannel] = {}
         self._server: MeshServer | None = None
         self._leaving: Callable[[], None] | None = None
@@ -214,6 +221,7 @@ class ServiceHost(Parts):
         metrics = export_metrics(self.introspection, exporter=self.mesh.metrics_exporter, clock=self.clock)
         if metrics is not None:
             await self.run(metrics)
+        await self.run(self.tracer)
         return port
 
     async def stop(self, *, within_s: float = ALL_SECONDS) -> None:
@@ -258,7 +266,13 @@ class ServiceHost(Parts):
         self.reporting.journal.seen = recent.keep
         self.introspection.gauges(recent.gauges, prefix="recent.")
         registry = self.channel("registry")
-        ExplainServicer(recent, instance=self.instance, registry=registry, clock=self.clock).register(methods)
+        ExplainServicer(
+            recent,
+            instance=self.instance,
+            registry=registry,
+            clock=self.clock,
+            trace_id=self.tracer.trace_of,
+        ).register(methods)
 
     def _certificate_refused(self, identity: Identity | None, reason: str, count: int) -> None:
         if self._reporting is not None:

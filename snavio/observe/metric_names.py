@@ -621,38 +621,6 @@ RELAY: Final = _by(
         by=("signer",),
         star="what",
     ),
-    _gauge(
-        "snavio.revocation.seconds",
-        "s",
-        "Time from a revocation to the last command that was accepted under it, of the last canary, by profile.",
-        reads="revocation.seconds",
-        by=("registry",),
-        labels=("profile",),
-    ),
-    _gauge(
-        "snavio.revocation.bound_seconds",
-        "s",
-        "What the profile promises.",
-        reads="revocation.bound_seconds",
-        by=("registry",),
-        labels=("profile",),
-    ),
-    _gauge(
-        "snavio.revocation.age_seconds",
-        "s",
-        "Time since the last canary.",
-        reads="revocation.age_seconds",
-        by=("registry",),
-    ),
-    _counter(
-        "snavio.revocation.canaries_total",
-        "{canary}",
-        "Canaries by result.",
-        reads="revocation.canaries.*",
-        by=("registry",),
-        star="result",
-        known=("kept", "late", "failed"),
-    ),
 )
 
 # -- every service -----------------------------------------------------------------------------------------------------
@@ -780,6 +748,14 @@ PROCESS: Final = (
         "Those of them that are faults of the program.",
         reads="background_faults_total",
         labels=("work",),
+        known=("callback",),
+    ),
+    _counter(
+        "snavio.traces.spans_total",
+        "1",
+        "Spans by what became of them, and sampled commands beyond the bound of a second.",
+        reads="traces.*",
+        star="what",
     ),
     _gauge(
         "snavio.explain.recent",

@@ -40,6 +40,7 @@ pub mod phases;
 pub mod plan;
 pub mod reframer;
 pub mod replay;
+pub mod sampled;
 pub mod seals;
 pub mod sending;
 pub mod split;

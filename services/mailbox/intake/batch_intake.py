@@ -22,6 +22,7 @@ from snavio.errors import Saturated, SnavioError
 from snavio.hop.ledger_part import nothing_delivered, rest_unknown
 from snavio.host.background import background
 from snavio.native import MESH_BATCH_BYTES, MESH_BATCH_COMMANDS, Ledger, Sending, shard_of, slice_runs
+from snavio.observe.tracer import Tracer
 from snavio.ports.mailbox_store import (
     KEY_BYTES,
     MAX_ROW_MESSAGES,
@@ -69,6 +70,8 @@ class Sender:
 
     peer: str
     epoch: int
+    service: str = ""
+    """`fast` or `slow`."""
 
 
 class BatchIntake:
@@ -82,7 +85,9 @@ class BatchIntake:
         delivery: Delivery,
         rows: BatchReader,
         clock: Clock,
+        tracer: Tracer | None = None,
     ) -> None:
+        self._tracer = tracer
         self._store = store
         self._commits = commits
         self._delivery = delivery
@@ -146,12 +151,18 @@ class BatchIntake:
         keyed = any(batch.keys is not None for batch in batches)
         self._underway[origin] = [final]
         send = Send(origin, codes if refused or keyed else b"", tuple(batches))
+
+        def heard(outcome: Outcome) -> None:
+            self._heard(send, ledger, taken, refusals, outcome)
+            if self._tracer is not None and (sampled := sending.sampled()):
+                self._tracer.batch(
+                    sampled, began_mono_ns=arrived_mono_ns, codes=ledger.codes, parent=sender.service
+                )
+
         try:
-            self._commits.submit(
-                send=send, done=lambda outcome: self._heard(send, ledger, taken, refusals, outcome)
-            )
+            self._commits.submit(send=send, done=heard)
         except SnavioError as error:
-            self._heard(send, ledger, taken, refusals, error)
+            heard(error)
 
     def _admit(
         self, sending: Sending, admits: Admits, batches: list[NewBatch], taken: list[QuotaTake]

@@ -83,8 +83,7 @@ class TopicSeries:
         for metric, by in ((DLQ_TOTAL, topic.died), (PRUNED_TOTAL, topic.pruned)):
             for reason, messages in by.items():
                 sums[metric][told, reason] += messages
-        if topic.lost:
-            sums[LOST_TOTAL][told,] += topic.lost
+        sums[LOST_TOTAL][told,] += topic.lost
 
 
 def _raise(rows: defaultdict[Labels, float], where: Labels, value: float) -> None:
