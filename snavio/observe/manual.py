@@ -30,7 +30,8 @@ _HEAD = """# Metrics
 
 <!-- Written by `make metrics-docs` from snavio/observe/metric_names.py; `make check` compares. -->
 
-Every service tells these metrics as Prometheus text, and by OTLP where `[mesh] metrics_exporter` names an exporter.
+Every service tells these metrics as Prometheus text, and by OTLP where `[mesh] metrics_exporter` names an exporter:
+see [observability](observability.md).
 
 - In OTLP a metric has the name of the first column, in Prometheus the same with `_` for `.`.
 - A command is counted once in the whole fleet, by the one service that decided it: sums over
