@@ -9,12 +9,15 @@ import pytest
 
 from snavio.clock import ManualClock
 from snavio.config import SERVICES
+from snavio.domain.verdict import Verdict
 from snavio.host.introspection import Introspection, Sample
+from snavio.observe.command_volume import CommandVolume
 from snavio.observe.metric import Kind
 from snavio.observe.metric_names import METRICS
 from snavio.observe.points import Points, Readings
 from snavio.observe.prometheus_text import prometheus_text
 from snavio.telemetry.latency import LatencyWindow
+from snavio.v1.telemetry_pb2 import TelemetryBlock
 
 
 def introspection(service: str = "fast") -> Introspection:
@@ -142,3 +145,48 @@ def test_a_latency_is_a_histogram_whose_buckets_add_up() -> None:
     assert f"{name}_count 10" in lines
     kinds = {metric.kind for metric in METRICS if metric.prometheus == name}
     assert kinds == {Kind.HISTOGRAM} and f"# TYPE {name} histogram" in lines
+
+
+def block_of(targets: Iterable[str], *, topic: str = "", verdict: Verdict = Verdict.ROUTE_MISSING) -> bytes:
+    """Telemetry of one command to each target."""
+    block = TelemetryBlock(service="fast", dictionary=["", "evil/one", "go", topic])
+    for target in targets:
+        block.dictionary.append(target)
+        block.lanes.add(source=1, target=len(block.dictionary) - 1, name=2, topic=3 if topic else 0)
+    block.verdict = bytes([verdict]) * len(block.lanes)
+    block.lane.extend(range(len(block.lanes)))
+    return block.SerializeToString()
+
+
+def test_a_hundred_thousand_names_of_targets_are_one_row() -> None:
+    volume, shown = CommandVolume(), introspection()
+    volume.register(shown)
+    volume.add(block_of(["bot"], topic="acme/bot", verdict=Verdict.DELIVERED))
+    for start in range(0, 100_000, 1000):
+        volume.add(block_of(f"t{number}" for number in range(start, start + 1000)))
+    points = Readings(shown).points()
+    assert samples(points, "snavio.route.commands_total") == {
+        ("bot", "go", "delivered"): 1,
+        ("other", "other", "route-missing"): 100_000,
+    }
+    assert samples(points, "snavio.source.commands_total")["evil", "evil/one", "route-missing"] == 100_000
+    assert samples(points, "snavio.commands.folded_total") == {("routes",): 100_000, ("sources",): 0}
+    assert len(prometheus_text(points)) < 100_000
+
+
+def test_a_tenant_with_a_hundred_thousand_routes_leaves_half_of_the_rows_to_others() -> None:
+    volume, shown = CommandVolume(), introspection()
+    volume.register(shown)
+    for start in range(0, 100_000, 1000):
+        names = (f"t{number}" for number in range(start, start + 1000))
+        volume.add(block_of(names, topic="evil/t", verdict=Verdict.DELIVERED))
+    volume.add(block_of(["bot"], topic="acme/bot", verdict=Verdict.DELIVERED))
+    told = samples(Readings(shown).points(), "snavio.route.commands_total")
+    assert told["bot", "go", "delivered"] == 1 and told["other", "other", "delivered"] == 90_000
+    assert len(told) == 10_002
+
+
+def test_a_block_that_cannot_be_read_counts_nothing_and_harms_nothing() -> None:
+    volume = CommandVolume()
+    volume.add(b"\xff\xff")
+    assert list(volume.read()["snavio.commands_total"]) == []
