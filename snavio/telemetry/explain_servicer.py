@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Callable
 from itertools import islice
 from typing import Final
 
@@ -34,11 +35,20 @@ CALL_SECONDS: Final = 2.0
 class ExplainServicer:
     """The `Explain` RPC of one process."""
 
-    def __init__(self, recent: RecentCommands, *, instance: str, registry: MeshChannel, clock: Clock) -> None:
+    def __init__(
+        self,
+        recent: RecentCommands,
+        *,
+        instance: str,
+        registry: MeshChannel,
+        clock: Clock,
+        trace_id: Callable[[str], str] = lambda _command: "",
+    ) -> None:
         self._rates = Rates(EACH, clock=clock)
         self._recent = recent
         self._instance = instance
         self._registry = registry
+        self._trace_id = trace_id
 
     def register(self, methods: Methods) -> None:
         """Serve the method."""
@@ -62,6 +72,9 @@ class ExplainServicer:
             if reader.tenant and await self._owner(trace) == reader.tenant:
                 own.append(trace)
         told = sorted(own, key=_settled)
+        if told:
+            # Of its last pass: earlier ones are of the same trace, as the SDK sends it again.
+            told[-1].trace_id = self._trace_id(str(uuid.UUID(bytes=command_id)))
         return ExplainResponse(
             instance=self._instance,
             trace=told,
