@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from services.slow.lane_rules import LaneRules, is_strict, quota_rule, rule_of
 from services.slow.queue_states import QueueStates
@@ -25,41 +26,32 @@ from snavio.v1.mailbox_pb2 import ProbeResponse
 from snavio.v1.registry_pb2 import Resolution
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Forecasts:
     """Answers Registry, which has checked who asks."""
 
-    def __init__(
-        self,
-        *,
-        lane_rules: LaneRules,
-        store: Coordination,
-        connected: Callable[[int], bool],
-        states: QueueStates,
-        waiting: Callable[[str], int],
-        timeout_ms: int,
-    ) -> None:
-        self._lane_rules = lane_rules
-        self._store = store
-        self._connected = connected
-        self._states = states
-        self._waiting = waiting
-        self._timeout_ms = timeout_ms
+    lane_rules: LaneRules
+    store: Coordination
+    connected: Callable[[int], bool]
+    states: QueueStates
+    waiting: Callable[[str], int]
+    timeout_ms: int
 
     async def forecast(self, request: wire.ForecastRequest, _call: Call) -> wire.ForecastResponse:
         """Unavailable where Registry could not be asked."""
         key = (request.source, request.target, request.name)
-        resolution = (await self._lane_rules.resolve([key], timeout_ms=self._timeout_ms))[key]
+        resolution = (await self.lane_rules.resolve([key], timeout_ms=self.timeout_ms))[key]
         if isinstance(resolution, tuple):
             raise Unavailable(resolution[2])
         answer = wire.ForecastResponse(
-            routed=resolution.HasField("route"), waiting=self._waiting(request.source), store_answers=True
+            routed=resolution.HasField("route"), waiting=self.waiting(request.source), store_answers=True
         )
         if not answer.routed:
             return answer
         place = max(0, resolution.route.queue_kind - 1)
-        answer.queue_connected = self._connected(place)
+        answer.queue_connected = self.connected(place)
         strict = bool(request.command_id) and is_strict(resolution)
-        state, probe = await self._states.or_silence(
+        state, probe = await self.states.or_silence(
             QueueKind(place + 1),
             resolution.route.topic,
             source=request.source,
@@ -71,8 +63,8 @@ class Forecasts:
         asks = _asks(key, resolution)
         if asks:
             try:
-                async with asyncio.timeout(self._timeout_ms / 1000):
-                    permits = await self._store.take(asks)
+                async with asyncio.timeout(self.timeout_ms / 1000):
+                    permits = await self.store.take(asks)
             except (SnavioError, TimeoutError):
                 answer.store_answers = False
                 return answer
@@ -102,8 +94,8 @@ class Forecasts:
             detail = stored_at(probe.first_msg_id, at)
             return _id_forecast(Verdict.DUPLICATE, detail=detail)
         try:
-            async with asyncio.timeout(self._timeout_ms / 1000):
-                found = await self._store.look_up(request.source, uuid.UUID(request.command_id).bytes)
+            async with asyncio.timeout(self.timeout_ms / 1000):
+                found = await self.store.look_up(request.source, uuid.UUID(request.command_id).bytes)
         except (SnavioError, TimeoutError):
             silent = "The coordination store, which remembers ids, does not answer."
             return _id_forecast(Verdict.DELIVERY_FAILURE, detail=silent)
