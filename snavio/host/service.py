@@ -87,7 +87,7 @@ class ServiceHost(Parts):
         self._denylist: Denylist | None = None
         self.at_stop("channels", self._close_channels)
         self._reporting = None if journal == "none" else self._journal(on_disk=journal == "disk")
-        refusals = CertificateRefusals(self._certificate_refused, clock=clock)
+        refusals = self._refusals = CertificateRefusals(self._certificate_refused, clock=clock)
         self.gate.refused = refusals.refused
         self.introspection.counts(refusals.counters, prefix="certificate_refused.")
         if follows_signer:
@@ -227,7 +227,9 @@ class ServiceHost(Parts):
         self.reporting.journal.seen = recent.keep
         self.introspection.gauges(recent.gauges, prefix="recent.")
         registry = self.channel("registry")
-        ExplainServicer(recent, instance=self.instance, registry=registry, clock=self.clock).register(methods)
+        ExplainServicer(
+            recent, instance=self.instance, registry=registry, clock=self.clock, refusals=self._refusals
+        ).register(methods)
 
     def _certificate_refused(self, identity: Identity | None, reason: str, count: int) -> None:
         if self._reporting is not None:
