@@ -100,7 +100,7 @@ class ServiceHost(Parts):
         """Once the service has begun to start, unless `[mesh] health` is false."""
         self.at_stop("channels", self._close_channels)
         self._reporting = None if journal == "none" else self._journal(on_disk=journal == "disk")
-        refusals = CertificateRefusals(self._certificate_refused, clock=clock)
+        refusals = self._refusals = CertificateRefusals(self._certificate_refused, clock=clock)
         self.gate.refused = refusals.refused
         self.introspection.counts(refusals.counters, prefix="certificate_refused.")
         if follows_signer:
@@ -285,6 +285,7 @@ class ServiceHost(Parts):
             registry=registry,
             clock=self.clock,
             trace_id=self.tracer.trace_of,
+            refusals=self._refusals,
         ).register(methods)
 
     def _certificate_refused(self, identity: Identity | None, reason: str, count: int) -> None:
