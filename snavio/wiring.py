@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from snavio.config import MeshSettings
     from snavio.domain.claim import Terms
     from snavio.hop.client import BatchClient
+    from snavio.ports.alert_store import AlertStore
     from snavio.ports.archive import Archive, Watermark
     from snavio.ports.capabilities import CapabilityLedger
     from snavio.ports.certificates import CertificateLedger
@@ -251,6 +252,16 @@ async def open_tenant_streams(path: Path, *, clock: Clock) -> TenantStreams:
     from snavio.adapters.embedded.sqlite_tenant_streams import SqliteTenantStreams
 
     return await SqliteTenantStreams.open(path, clock=clock)
+
+
+async def open_alerts(path: Path, *, messages: int, messages_per_tenant: int) -> AlertStore:
+    """Alerts and their deliveries; secrets of webhooks are sealed under a key beside the file."""
+    from snavio.adapters.embedded.sealing import make_sealing_key
+    from snavio.adapters.embedded.sqlite_alerts import AlertBounds, SqliteAlerts
+
+    key = make_sealing_key(path.with_suffix(".key"), store_path=path)
+    bounds = AlertBounds(messages=messages, messages_per_tenant=messages_per_tenant)
+    return await SqliteAlerts.open(path, key=key, bounds=bounds)
 
 
 def open_watermark(path: Path, *, max_bytes: int = 4096) -> Watermark:

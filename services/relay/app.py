@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from services.relay.alerts.composition import RelayAlerts, run_alerts
 from services.relay.compaction import LONGEST_PAUSE_S, LOOK_SECONDS, ArchiveCompaction
 from services.relay.cutting import Cutting
 from services.relay.directory_names import DirectoryNames
@@ -35,6 +36,7 @@ from snavio.ports.outbox import Outbox
 from snavio.ports.tenant_streams import StreamEntry, TenantStreams
 from snavio.signed.manifest_signer import ManifestSigner
 from snavio.signed.platform_keys import PlatformKeys
+from snavio.v1.registry_pb2 import Change
 from snavio.wiring import open_archive, open_outbox, open_tenant_streams
 
 
@@ -80,6 +82,12 @@ class RelayApp(HostedService):
         await host.run(intake)
         names = DirectoryNames(host.channel("registry"))
         await host.run(names)
+        alerts = await run_alerts(host, settings, waiting=waiting)
+
+        def changed(change: Change) -> None:
+            names.take(change)
+            alerts.channels.take(change)
+
         revocations = Revocations(
             registry=host.channel("registry"),
             outbox=outbox,
@@ -91,7 +99,7 @@ class RelayApp(HostedService):
             clock=clock,
             interval_s=host.pull_interval_s,
             patience_s=settings.revocations_wait_s,
-            changed=names.take,
+            changed=changed,
         )
         await host.run(revocations)
         exporter = Exporter(
@@ -118,7 +126,9 @@ class RelayApp(HostedService):
         )
         if settings.compact:
             host.every(LOOK_SECONDS, "compaction", compaction.look, longest_s=LONGEST_PAUSE_S)
-        reading = await self._streams(streams, outbox, waiting, intake, names)
+        reading = await self._streams(
+            streams=streams, outbox=outbox, waiting=waiting, intake=intake, names=names, alerts=alerts
+        )
         host.introspection.counts(intake.counters, prefix="intake.")
         host.introspection.counts(exporter.counters, prefix="export.")
         host.introspection.counts(compaction.counters, prefix="compaction.")
@@ -127,15 +137,18 @@ class RelayApp(HostedService):
         StreamServicer(
             tails=reading.tails, statements=reading.statements, send_again=reading.queues.send_again
         ).register(methods)
+        alerts.servicer.register(methods)
         return await host.serve(methods, leaving=reading.tails.wake)
 
     async def _streams(
         self,
+        *,
         streams: TenantStreams,
         outbox: Outbox,
         waiting: PendingPages,
         intake: PageIntake,
         names: DirectoryNames,
+        alerts: RelayAlerts,
     ) -> StreamReading:
         """Start what cuts, seals, sends on and ends the tenants' streams."""
         host, settings, clock = self.host, self._settings, self.host.clock
@@ -167,6 +180,7 @@ class RelayApp(HostedService):
             clock=clock,
             told_per_s=settings.stream_events_per_s,
             cut=sealing.nudge,
+            alerts=alerts.alerting,
         )
         retention = StreamRetention(
             streams=streams,
@@ -189,4 +203,5 @@ class RelayApp(HostedService):
         host.introspection.gauges(queues.gauges, prefix="queues.")
         host.introspection.gauges(sealing.gauges, prefix="sealing.")
         host.introspection.gauges(tails.gauges, prefix="stream_tails.")
-        return StreamReading(tails, Statements(streams=streams, signing=signing, clock=clock), queues)
+        statements = Statements(streams=streams, signing=signing, clock=clock, members=alerts.members)
+        return StreamReading(tails, statements, queues)

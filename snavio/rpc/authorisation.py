@@ -158,11 +158,18 @@ TABLE: Final[Mapping[str, tuple[AccessRule, ...]]] = MappingProxyType(
         "GET /v1/tenants/{tenant}/events": (PRINCIPAL, SERVICE, OPERATOR),
         "GET /v1/tenants/{tenant}/state": (PRINCIPAL, OPERATOR),
         "GET /v1/tenants/{tenant}/config": (PRINCIPAL, OPERATOR),
+        "GET /v1/tenants/{tenant}/alerts": (PRINCIPAL, OPERATOR),
         # The gateway decides which reader may read which tenant.
         "/snavio.v1.Relay/ReadStream": (mesh("gateway"),),
         "/snavio.v1.Relay/StreamWindow": (mesh("gateway"),),
         "/snavio.v1.Relay/TenantState": (mesh("gateway"),),
         "/snavio.v1.Relay/ReEmit": (OPERATOR,),
+        # Tenants see and change their own; the servicer checks.
+        "/snavio.v1.Relay/ListAlerts": (OPERATOR, PRINCIPAL, mesh("gateway")),
+        "/snavio.v1.Relay/AckAlerts": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Relay/TestAlertChannel": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Relay/MuteAlerts": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Relay/RotateWebhookSecret": (OPERATOR, PRINCIPAL),
         # Introspection is for operators and the mesh; health is for every caller.
         "/snavio.v1.Introspection/Status": (OPERATOR, ANY_MESH),
         # The servicer checks that the command is the caller's.

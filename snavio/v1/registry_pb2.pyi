@@ -288,16 +288,18 @@ class ProfileLimit(_message.Message):
     def __init__(self, target: _Optional[str] = ..., profile: _Optional[_Union[Profile, str]] = ..., limit: _Optional[_Union[Limit, _Mapping]] = ...) -> None: ...
 
 class AlertChannel(_message.Message):
-    __slots__ = ("tenant", "name", "channel", "address")
+    __slots__ = ("tenant", "name", "channel", "address", "event")
     TENANT_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    EVENT_FIELD_NUMBER: _ClassVar[int]
     tenant: str
     name: str
     channel: ChannelKind
     address: str
-    def __init__(self, tenant: _Optional[str] = ..., name: _Optional[str] = ..., channel: _Optional[_Union[ChannelKind, str]] = ..., address: _Optional[str] = ...) -> None: ...
+    event: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, tenant: _Optional[str] = ..., name: _Optional[str] = ..., channel: _Optional[_Union[ChannelKind, str]] = ..., address: _Optional[str] = ..., event: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Ban(_message.Message):
     __slots__ = ("list", "source", "target", "name", "until_unix_ns", "reason", "evidence")

@@ -177,7 +177,13 @@ EXPECTED = """
     GET                           /v1/tenants/{tenant}/events  principal service operator
     GET                           /v1/tenants/{tenant}/state   principal operator
     GET                           /v1/tenants/{tenant}/config  principal operator
+    GET                           /v1/tenants/{tenant}/alerts  principal operator
     snavio.v1.Relay               ReEmit                operator
+    snavio.v1.Relay               ListAlerts            operator principal mesh/gateway
+    snavio.v1.Relay               AckAlerts             operator principal
+    snavio.v1.Relay               TestAlertChannel      operator principal
+    snavio.v1.Relay               MuteAlerts            operator principal
+    snavio.v1.Relay               RotateWebhookSecret   operator principal
     snavio.v1.Introspection       Status                operator mesh
     snavio.v1.Explain             Explain               operator principal service
     grpc.health.v1.Health         Check                 anybody
