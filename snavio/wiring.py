@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from snavio.clock import Clock
     from snavio.config import MeshSettings
     from snavio.domain.claim import Terms
+    from snavio.domain.directory import QueueKind
     from snavio.hop.client import BatchClient
     from snavio.ports.alert_store import AlertStore
     from snavio.ports.archive import Archive, Watermark
@@ -35,8 +36,27 @@ if TYPE_CHECKING:
     from snavio.ports.mailbox_store import MailboxStore
     from snavio.ports.outbox import Outbox
     from snavio.ports.queue import TargetQueue
+    from snavio.ports.queue_looks import QueueLooks
     from snavio.ports.tenant_streams import TenantStreams
     from snavio.rpc.channel import MeshChannel
+
+
+def foreign_queue_looks(mesh: MeshSettings, *, clock: Clock) -> dict[QueueKind, QueueLooks]:
+    """Looks at the queues that are not our own, by kind."""
+    from snavio.domain.directory import QueueKind
+
+    found: dict[QueueKind, QueueLooks] = {}
+    if mesh.redis_url is not None:
+        with _needing("redis"):
+            from snavio.adapters.redis.stream_looks import RedisStreamLooks
+        found[QueueKind.REDIS] = RedisStreamLooks(mesh.redis_url.get_secret_value(), clock=clock)
+    if mesh.sqs_region is not None:
+        with _needing("aws"):
+            from snavio.adapters.aws.sqs_looks import SqsLooks
+        found[QueueKind.SQS] = SqsLooks(
+            region=mesh.sqs_region, clock=clock, endpoint_url=mesh.aws_endpoint_url
+        )
+    return found
 
 
 def mailbox_queue(mailbox: MeshChannel, *, clock: Clock, instance: str, epoch: int) -> BatchClient:

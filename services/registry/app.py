@@ -5,6 +5,8 @@ Never serves before what an earlier life left half-done was finished: expired en
 
 from __future__ import annotations
 
+from services.registry.health.queue_looks import queue_looks
+from services.registry.health.route_watch import RouteWatch
 from services.registry.reads.forecast import Forecast
 from services.registry.reads.live_gates import LiveGates
 from services.registry.settings import RegistrySettings
@@ -12,6 +14,7 @@ from services.registry.signer.signer_calls import SignerCalls
 from services.registry.snapshots import SnapshotWriter
 from services.registry.wire.bans_servicer import BansServicer
 from services.registry.wire.entries_servicer import EntriesServicer
+from services.registry.wire.health_servicer import HealthServicer
 from services.registry.wire.query_servicer import QueryServicer
 from services.registry.wire.write_servicer import WriteServicer
 from services.registry.writes.ownership import Ownership
@@ -79,6 +82,16 @@ class RegistryApp(HostedService):
         )
         if settings.write_snapshots:
             host.every(settings.snapshot_plan().interval_s, "snapshots", snapshots.turn, at_once=True)
+        watch = RouteWatch(
+            directory=directory,
+            looks=queue_looks(host),
+            record=lambda event, at_unix_ns: events.record(event, at_unix_ns=at_unix_ns),
+            clock=clock,
+        )
+        host.hold(watch)
+        host.every(settings.route_look_s, "route health", watch.look)
+        host.introspection.gauges(watch.gauges)
+        host.introspection.counts(watch.counters, prefix="routes.")
         host.introspection.counts(bans.counters, prefix="proposal.")
         host.introspection.counts(events.counters, prefix="event.")
         host.introspection.counts(snapshots.meter.counters)
@@ -86,5 +99,6 @@ class RegistryApp(HostedService):
         methods = writes.methods()
         QueryServicer(directory=directory, ownership=ownership, forecast=forecast).register(methods)
         bans.register(methods)
+        HealthServicer(watch).register(methods)
         EntriesServicer(directory=directory, ownership=ownership, batches=writes.batches).register(methods)
         return await host.serve(methods)

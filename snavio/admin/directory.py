@@ -137,6 +137,20 @@ class DirectoryClient(RegistryClient):
         request = wire.ListAccessRequestsRequest(tenant=tenant)
         return await self._call("ListAccessRequests", request, wire.ListAccessRequestsResponse)
 
+    async def route_health(
+        self, *, tenant: str = "", target: str = "", unhealthy: bool = False
+    ) -> list[wire.RouteHealth]:
+        """Health of the queues that routes lead to, by topic: a tenant's own, or all for operators."""
+        found: list[wire.RouteHealth] = []
+        while True:
+            request = wire.ListRouteHealthRequest(
+                tenant=tenant, target=target, unhealthy=unhealthy, after=found[-1].topic if found else ""
+            )
+            page = await self._call("ListRouteHealth", request, wire.ListRouteHealthResponse)
+            found += page.route
+            if not page.more or not page.route:
+                return found
+
 
 def _because(reason: str) -> wire.WriteOptions:
     return wire.WriteOptions(reason=reason)

@@ -67,7 +67,7 @@ TABLE: Final[Mapping[str, tuple[AccessRule, ...]]] = MappingProxyType(
         "/snavio.v1.Mailbox/Extend": (SERVICE,),
         "/snavio.v1.Mailbox/RecvStream": (SERVICE,),
         # A tenant's own topics or, for operators, all; the servicer checks.
-        "/snavio.v1.Mailbox/Stats": (SERVICE, PRINCIPAL, OPERATOR),
+        "/snavio.v1.Mailbox/Stats": (SERVICE, PRINCIPAL, OPERATOR, mesh("registry")),
         "/snavio.v1.Mailbox/Peek": (SERVICE, PRINCIPAL, OPERATOR),
         "/snavio.v1.Mailbox/List": (SERVICE, PRINCIPAL, OPERATOR),
         "/snavio.v1.Mailbox/Change": (PRINCIPAL, OPERATOR),
@@ -105,7 +105,12 @@ TABLE: Final[Mapping[str, tuple[AccessRule, ...]]] = MappingProxyType(
         "/snavio.v1.Signer/RestoreIdentity": (OPERATOR,),
         "/snavio.v1.Signer/ListCertificates": (OPERATOR,),
         # Capabilities; the servicer checks which ones the caller may get, end or list.
-        "/snavio.v1.Signer/IssueCapability": (OPERATOR, PRINCIPAL, SERVICE, mesh("fast", "slow", "relay")),
+        "/snavio.v1.Signer/IssueCapability": (
+            OPERATOR,
+            PRINCIPAL,
+            SERVICE,
+            mesh("fast", "slow", "relay", "registry"),
+        ),
         "/snavio.v1.Signer/RevokeCapability": (OPERATOR, PRINCIPAL),
         "/snavio.v1.Signer/ListCapabilities": (OPERATOR, PRINCIPAL),
         "/snavio.v1.Signer/RotateCapabilityRoot": (OPERATOR, PRINCIPAL),
@@ -153,6 +158,7 @@ TABLE: Final[Mapping[str, tuple[AccessRule, ...]]] = MappingProxyType(
         "/snavio.v1.Registry/ListEntries": (OPERATOR, PRINCIPAL),
         "/snavio.v1.Registry/DeleteEntry": (OPERATOR, PRINCIPAL),
         "/snavio.v1.Registry/ReadLog": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Registry/ListRouteHealth": (OPERATOR, PRINCIPAL, mesh("relay")),
         "/snavio.v1.Relay/Append": (ANY_MESH,),
         # Over HTTPS at the gateway, which also checks tenant and capability.
         "GET /v1/tenants/{tenant}/events": (PRINCIPAL, SERVICE, OPERATOR),

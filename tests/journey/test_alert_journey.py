@@ -209,7 +209,8 @@ async def test_the_command_line_shows_acknowledges_and_explains(mesh: DemoMesh) 
         "attempts": 1,
         "error": None,
     }
-    acked = await snavio(mesh, "alerts", "ack", delivered["alert_id"], "--json")
+    unseen = next(row for row in rows if not row["acked_by"])
+    acked = await snavio(mesh, "alerts", "ack", unseen["alert_id"], "--json")
     assert orjson.loads(acked.stdout) == {"acked": 1}
     for words, reason in (
         (("mute", INVALID, "--until", "2h"), "cannot be switched off"),

@@ -102,7 +102,7 @@ EXPECTED = """
     snavio.v1.Mailbox             Ack                   service
     snavio.v1.Mailbox             Nack                  service
     snavio.v1.Mailbox             Extend                service
-    snavio.v1.Mailbox             Stats                 service principal operator
+    snavio.v1.Mailbox             Stats                 service principal operator mesh/registry
     snavio.v1.Mailbox             RecvStream            service
     snavio.v1.Mailbox             Peek                  service principal operator
     snavio.v1.Mailbox             List                  service principal operator
@@ -132,7 +132,7 @@ EXPECTED = """
     snavio.v1.Signer              RestoreIdentity       operator
     snavio.v1.Signer              ListCertificates      operator
     snavio.v1.Signer              SnapshotKey           mesh/shield
-    snavio.v1.Signer              IssueCapability       operator principal service mesh/fast mesh/slow mesh/relay
+    snavio.v1.Signer              IssueCapability operator principal service mesh/fast mesh/slow mesh/relay mesh/registry
     snavio.v1.Signer              RevokeCapability      operator principal
     snavio.v1.Signer              ListCapabilities      operator principal
     snavio.v1.Signer              RotateCapabilityRoot  operator principal
@@ -170,6 +170,7 @@ EXPECTED = """
     snavio.v1.Registry            ListEntries           operator principal
     snavio.v1.Registry            DeleteEntry           operator principal
     snavio.v1.Registry            ReadLog               operator principal
+    snavio.v1.Registry            ListRouteHealth       operator principal mesh/relay
     snavio.v1.Relay               Append                mesh
     snavio.v1.Relay               ReadStream            mesh/gateway
     snavio.v1.Relay               StreamWindow          mesh/gateway

@@ -20,11 +20,16 @@ from services.relay.pending_pages import PendingPages
 from services.relay.settings import RelaySettings
 from snavio.egress.policy import EgressPolicy
 from snavio.egress.requests import Egress
+from snavio.errors import SnavioError
 from snavio.host.service import ServiceHost
 from snavio.ports.alert_store import AlertStore
+from snavio.rpc.channel import MeshChannel
+from snavio.v1.registry_pb2 import ListRouteHealthRequest, ListRouteHealthResponse
 from snavio.wiring import open_alerts
 
 IN_STATE: Final = 50
+ROUTES_IN_STATE: Final = 500
+CALL_SECONDS: Final = 2.0
 WATCHED: Final = ("signer", "registry", "shield", "fast", "slow", "mailbox")
 
 
@@ -37,10 +42,29 @@ class RelayAlerts:
     servicer: AlertServicer
     store: AlertStore
 
+    registry: MeshChannel
+
     async def members(self, tenant: str) -> dict[str, Any]:
-        """The tenant's open alerts, as members of its signed state."""
+        """The tenant's open alerts and the health of its routes, as members of its signed state.
+
+        While Registry is away nobody says how routes are: null.
+        """
         found = await self.store.listed(tenant=tenant, open_only=True, limit=IN_STATE)
-        return {"alerts": [member(message) for message, _ in found]}
+        alerts = [member(message) for message, _ in found]
+        try:
+            answer = await self.registry.call(
+                "/snavio.v1.Registry/ListRouteHealth",
+                ListRouteHealthRequest(tenant=tenant, limit=ROUTES_IN_STATE),
+                ListRouteHealthResponse,
+                timeout_s=CALL_SECONDS,
+            )
+        except SnavioError:
+            return {"alerts": alerts, "routes": None}
+        routes = [
+            {"target": each.target, "status": each.status, "evidence": list(each.evidence)}
+            for each in answer.route
+        ]
+        return {"alerts": alerts, "routes": routes}
 
 
 async def run_alerts(host: ServiceHost, settings: RelaySettings, *, waiting: PendingPages) -> RelayAlerts:
@@ -84,7 +108,7 @@ async def run_alerts(host: ServiceHost, settings: RelaySettings, *, waiting: Pen
     servicer = AlertServicer(
         alerting=alerting, store=store, channels=channels, webhooks=webhooks, clock=clock
     )
-    return RelayAlerts(alerting, channels, servicer, store)
+    return RelayAlerts(alerting, channels, servicer, store, host.channel("registry"))
 
 
 def _smtp(settings: RelaySettings) -> SmtpServer:

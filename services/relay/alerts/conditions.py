@@ -21,7 +21,12 @@ Trouble = tuple[str, str, str, int, int, str, str, bytes]
 """Source, event, reason, count, time; target, command name and id of the first."""
 # Every restart of Shield answers so once to each producer, which signs again.
 _NORMAL: Final = frozenset({"wrong-audience"})
-_VIOLATION: Final = "snavio.fairness.violation"
+_FAILURES: Final[Mapping[str, str]] = {
+    "fairness-violation": "snavio.fairness.violation",
+    # Nobody is at home there: a route that was never made, or was deleted.
+    "route-missing": alerts.ROUTE_HEALTH,
+}
+"""Failed commands that raise an alert, by reason."""
 _SAMPLED: Final = (
     "source",
     "target",
@@ -41,8 +46,7 @@ def of_troubles(rows: Iterable[Trouble]) -> Iterator[Occurrence]:
     """Occurrences of refusals and bans, as the native cut counts them."""
     for source, event, reason, count, at_unix_ns, target, name, sample_id in rows:
         tenant = tenant_of(source)
-        violation = (event, reason) == (schema.FAILED, "fairness-violation")
-        raised = _VIOLATION if violation else event
+        raised = _FAILURES.get(reason, "") if event == schema.FAILED else event
         if not tenant or raised not in BY_EVENT or reason in _NORMAL:
             continue
         sample = {"source": source, "target": target, "command.name": name}
@@ -66,6 +70,8 @@ def of_event(
         return
     sample = {key: str(told[key]) for key in _SAMPLED if told.get(key) not in (None, "")}
     reason = _reason(name, told)
+    if (name, reason) == (alerts.ROUTE_HEALTH, "healthy"):
+        return
     for tenant in dict.fromkeys(_tenants(name, told, owner)):
         if kind.operators or valid_name(tenant):
             yield Occurrence(tenant, name, reason, _count(name, told), at_unix_ns, sample)
