@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from snavio.ports.capabilities import CapabilityLedger
     from snavio.ports.certificates import CertificateLedger
     from snavio.ports.coordination import Coordination
+    from snavio.ports.dead_letters import DeadLetters
     from snavio.ports.directory import Directory
     from snavio.ports.journal_mark import JournalMark
     from snavio.ports.key_wrapping import KmsKey
@@ -57,6 +58,17 @@ def foreign_queue_looks(mesh: MeshSettings, *, clock: Clock) -> dict[QueueKind, 
             region=mesh.sqs_region, clock=clock, endpoint_url=mesh.aws_endpoint_url
         )
     return found
+
+
+def redis_dead_letters(mesh: MeshSettings, *, clock: Clock) -> DeadLetters | None:
+    """Dead letters of Redis streams; None where the installation has set up no Redis."""
+    if mesh.redis_url is None:
+        return None
+    with _needing("redis"):
+        from snavio.adapters.redis.dead_letters import RedisDeadLetters
+    return RedisDeadLetters(
+        mesh.redis_url.get_secret_value(), clock=clock, max_stream_length=mesh.redis_stream_length
+    )
 
 
 def mailbox_queue(mailbox: MeshChannel, *, clock: Clock, instance: str, epoch: int) -> BatchClient:

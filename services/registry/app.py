@@ -13,6 +13,7 @@ from services.registry.settings import RegistrySettings
 from services.registry.signer.signer_calls import SignerCalls
 from services.registry.snapshots import SnapshotWriter
 from services.registry.wire.bans_servicer import BansServicer
+from services.registry.wire.dead_letter_servicer import DeadLetterServicer
 from services.registry.wire.entries_servicer import EntriesServicer
 from services.registry.wire.health_servicer import HealthServicer
 from services.registry.wire.query_servicer import QueryServicer
@@ -21,12 +22,13 @@ from services.registry.writes.ownership import Ownership
 from services.registry.writes.sweeper import Sweeper
 from snavio.clock import Clock
 from snavio.config import MeshSettings
+from snavio.domain.directory import QueueKind
 from snavio.domain.identity import Identity, IdentityKind
 from snavio.host.service import DRAIN_SECONDS, HostedService, ServiceHost
 from snavio.ports.directory import Directory
 from snavio.signed.platform_keys import PlatformKeys
 from snavio.telemetry.events import EventJournal
-from snavio.wiring import open_archive, open_directory
+from snavio.wiring import open_archive, open_directory, redis_dead_letters
 
 
 class RegistryApp(HostedService):
@@ -89,6 +91,15 @@ class RegistryApp(HostedService):
             clock=clock,
         )
         host.hold(watch)
+        letters = redis_dead_letters(mesh, clock=clock)
+        if letters is not None:
+            host.hold(letters)
+            buried = letters
+
+            async def bury() -> None:
+                await buried.sweep([each.topic for each in watch.of(tenant=None, kind=QueueKind.REDIS)])
+
+            host.every(settings.route_look_s, "dead letters", bury)
         host.every(settings.route_look_s, "route health", watch.look)
         host.introspection.gauges(watch.gauges)
         host.introspection.counts(watch.counters, prefix="routes.")
@@ -100,5 +111,6 @@ class RegistryApp(HostedService):
         QueryServicer(directory=directory, ownership=ownership, forecast=forecast).register(methods)
         bans.register(methods)
         HealthServicer(watch).register(methods)
+        DeadLetterServicer(directory, letters).register(methods)
         EntriesServicer(directory=directory, ownership=ownership, batches=writes.batches).register(methods)
         return await host.serve(methods)

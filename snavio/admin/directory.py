@@ -137,6 +137,18 @@ class DirectoryClient(RegistryClient):
         request = wire.ListAccessRequestsRequest(tenant=tenant)
         return await self._call("ListAccessRequests", request, wire.ListAccessRequestsResponse)
 
+    async def dead_letters(self, target: str, *, limit: int = 0) -> list[wire.DeadLetter]:
+        """Dead letters of a target's Redis stream, oldest first."""
+        request = wire.ListDeadLettersRequest(target=target, limit=limit)
+        answer = await self._call("ListDeadLetters", request, wire.ListDeadLettersResponse)
+        return list(answer.letter)
+
+    async def redrive(self, target: str, letter_ids: Sequence[str]) -> int:
+        """Put dead letters back at the end of their Redis stream; how many."""
+        request = wire.RedriveDeadLettersRequest(target=target, letter_id=letter_ids)
+        answer = await self._call("RedriveDeadLetters", request, wire.RedriveDeadLettersResponse)
+        return answer.moved
+
     async def route_health(
         self, *, tenant: str = "", target: str = "", unhealthy: bool = False
     ) -> list[wire.RouteHealth]:

@@ -84,6 +84,53 @@ def show(target: Target, *, caller: Caller) -> None:
         raise typer.Exit(ExitCode.REFUSED)
 
 
+@routes.command("dead")
+def dead_letters(
+    target: Target,
+    *,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="At most so many.")] = 100,
+    caller: Caller,
+) -> None:
+    """The dead letters of a target's Redis stream, oldest first; `snavio queue` has the mailbox's.
+
+    \b
+    Examples:
+      snavio routes dead discord-bot --as acme-ci
+    """
+    found = caller.ask(lambda client: client.dead_letters(target, limit=limit))
+    rows = [
+        {
+            "letter_id": each.letter_id,
+            "reason": each.reason,
+            "attempts": each.attempts,
+            "source": each.source or None,
+            "command": each.name or None,
+            "command_id": each.command_id or None,
+            "died": time_text(each.died_unix_ns) if each.died_unix_ns else None,
+        }
+        for each in found
+    ]
+    columns = (TableColumn("letter", "letter_id"), "reason", "attempts", "source", "command", "died")
+    caller.show({"letters": rows}, Table(columns, rows, none=f"{target} has no dead letters in Redis."))
+
+
+@routes.command()
+def redrive(
+    target: Target,
+    ids: Annotated[list[str], typer.Argument(metavar="LETTER...", help="Ids, as `routes dead` shows them.")],
+    *,
+    caller: Caller,
+) -> None:
+    """Put dead letters back at the end of their Redis stream, as new.
+
+    \b
+    Examples:
+      snavio routes redrive discord-bot 1763500000000-0
+    """
+    moved = caller.ask(lambda client: client.redrive(target, ids))
+    caller.show({"moved": moved}, f"{moved} of {len(ids)} are at the end of the queue of {target}.")
+
+
 def _document(health: RouteHealth, now_unix_ns: int) -> dict[str, Any]:
     received = health.last_received_unix_ns
     return {

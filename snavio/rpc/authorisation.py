@@ -159,6 +159,8 @@ TABLE: Final[Mapping[str, tuple[AccessRule, ...]]] = MappingProxyType(
         "/snavio.v1.Registry/DeleteEntry": (OPERATOR, PRINCIPAL),
         "/snavio.v1.Registry/ReadLog": (OPERATOR, PRINCIPAL),
         "/snavio.v1.Registry/ListRouteHealth": (OPERATOR, PRINCIPAL, mesh("relay")),
+        "/snavio.v1.Registry/ListDeadLetters": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Registry/RedriveDeadLetters": (OPERATOR, PRINCIPAL),
         "/snavio.v1.Relay/Append": (ANY_MESH,),
         # Over HTTPS at the gateway, which also checks tenant and capability.
         "GET /v1/tenants/{tenant}/events": (PRINCIPAL, SERVICE, OPERATOR),

@@ -1242,3 +1242,53 @@ class ListRouteHealthResponse(_message.Message):
     route: _containers.RepeatedCompositeFieldContainer[RouteHealth]
     more: bool
     def __init__(self, route: _Optional[_Iterable[_Union[RouteHealth, _Mapping]]] = ..., more: _Optional[bool] = ...) -> None: ...
+
+class ListDeadLettersRequest(_message.Message):
+    __slots__ = ("target", "limit", "after")
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    target: str
+    limit: int
+    after: str
+    def __init__(self, target: _Optional[str] = ..., limit: _Optional[int] = ..., after: _Optional[str] = ...) -> None: ...
+
+class DeadLetter(_message.Message):
+    __slots__ = ("letter_id", "reason", "attempts", "died_unix_ns", "stored_unix_ns", "source", "command_id", "name")
+    LETTER_ID_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    DIED_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    STORED_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    COMMAND_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    letter_id: str
+    reason: str
+    attempts: int
+    died_unix_ns: int
+    stored_unix_ns: int
+    source: str
+    command_id: str
+    name: str
+    def __init__(self, letter_id: _Optional[str] = ..., reason: _Optional[str] = ..., attempts: _Optional[int] = ..., died_unix_ns: _Optional[int] = ..., stored_unix_ns: _Optional[int] = ..., source: _Optional[str] = ..., command_id: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+
+class ListDeadLettersResponse(_message.Message):
+    __slots__ = ("letter",)
+    LETTER_FIELD_NUMBER: _ClassVar[int]
+    letter: _containers.RepeatedCompositeFieldContainer[DeadLetter]
+    def __init__(self, letter: _Optional[_Iterable[_Union[DeadLetter, _Mapping]]] = ...) -> None: ...
+
+class RedriveDeadLettersRequest(_message.Message):
+    __slots__ = ("target", "letter_id")
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    LETTER_ID_FIELD_NUMBER: _ClassVar[int]
+    target: str
+    letter_id: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, target: _Optional[str] = ..., letter_id: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class RedriveDeadLettersResponse(_message.Message):
+    __slots__ = ("moved",)
+    MOVED_FIELD_NUMBER: _ClassVar[int]
+    moved: int
+    def __init__(self, moved: _Optional[int] = ...) -> None: ...

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +30,16 @@ async def redis(tmp_path: Path) -> AsyncIterator[RedisServer]:
         yield server
 
 
+@asynccontextmanager
+async def opened(redis: RedisServer) -> AsyncIterator[Any]:
+    async with redis.client() as client:
+        yield client
+
+
 async def test_a_redis_stream_tells_depth_age_leases_and_dead_letters(redis: RedisServer) -> None:
     clock = SystemClock()
     looks = RedisStreamLooks(redis.url, clock=clock)
-    async with redis.client() as client:
+    async with opened(redis) as client:
         never = (await looks.look([TOPIC]))[TOPIC]
         assert (never.failure, never.depth) == ("", 0)
         key = stream_key(TOPIC)
@@ -58,7 +65,7 @@ async def test_a_redis_stream_tells_depth_age_leases_and_dead_letters(redis: Red
 
 async def test_a_redis_stream_that_is_deleted_or_replaced_is_unreachable(redis: RedisServer) -> None:
     looks = RedisStreamLooks(redis.url, clock=SystemClock())
-    async with redis.client() as client:
+    async with opened(redis) as client:
         await client.xadd(stream_key(TOPIC), {"run": b"x"})
         assert not (await looks.look([TOPIC]))[TOPIC].failure
         await client.delete(stream_key(TOPIC))
@@ -127,7 +134,7 @@ async def test_an_sqs_that_throttles_leaves_the_last_look_as_it_was(
 
     async def throttled(**_named: Any) -> Any:
         raise ClientError(
-            {"Error": {"Code": "ThrottlingException"}, "ResponseMetadata": {"HTTPStatusCode": 400}},  # type: ignore[typeddict-item]
+            {"Error": {"Code": "ThrottlingException"}, "ResponseMetadata": {"HTTPStatusCode": 400}},
             "GetQueueAttributes",
         )
 

@@ -132,7 +132,7 @@ EXPECTED = """
     snavio.v1.Signer              RestoreIdentity       operator
     snavio.v1.Signer              ListCertificates      operator
     snavio.v1.Signer              SnapshotKey           mesh/shield
-    snavio.v1.Signer              IssueCapability operator principal service mesh/fast mesh/slow mesh/relay mesh/registry
+    snavio.v1.Signer             IssueCapability operator principal service mesh/fast mesh/slow mesh/relay mesh/registry
     snavio.v1.Signer              RevokeCapability      operator principal
     snavio.v1.Signer              ListCapabilities      operator principal
     snavio.v1.Signer              RotateCapabilityRoot  operator principal
@@ -171,6 +171,8 @@ EXPECTED = """
     snavio.v1.Registry            DeleteEntry           operator principal
     snavio.v1.Registry            ReadLog               operator principal
     snavio.v1.Registry            ListRouteHealth       operator principal mesh/relay
+    snavio.v1.Registry            ListDeadLetters       operator principal
+    snavio.v1.Registry            RedriveDeadLetters    operator principal
     snavio.v1.Relay               Append                mesh
     snavio.v1.Relay               ReadStream            mesh/gateway
     snavio.v1.Relay               StreamWindow          mesh/gateway

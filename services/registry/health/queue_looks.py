@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from services.registry.health.mailbox_looks import MailboxLooks
 from snavio.domain.directory import QueueKind
-from snavio.host.service import ServiceHost
 from snavio.ports.queue_looks import QueueLooks
 from snavio.rpc.capability_request import watcher
 from snavio.wiring import foreign_queue_looks
+
+if TYPE_CHECKING:
+    from snavio.host.service import ServiceHost
 
 
 def queue_looks(host: ServiceHost) -> dict[QueueKind, QueueLooks]:

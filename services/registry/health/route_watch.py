@@ -89,13 +89,21 @@ class RouteWatch:
                     changed.append((queue, was))
         self._tell(changed)
 
-    def of(self, *, tenant: str | None, target: str = "", unhealthy: bool = False) -> list[WatchedQueue]:
+    def of(
+        self,
+        *,
+        tenant: str | None,
+        target: str = "",
+        unhealthy: bool = False,
+        kind: QueueKind | None = None,
+    ) -> list[WatchedQueue]:
         """Watched queues of a tenant, or of all, by topic."""
         found = [
             each
             for each in self._queues.values()
             if (tenant is None or each.tenant == tenant)
             and (not target or each.target == target)
+            and (kind is None or each.kind is kind)
             and (not unhealthy or each.health.status not in _QUIET)
         ]
         return sorted(found, key=lambda each: (each.topic, each.kind))
