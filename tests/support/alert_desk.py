@@ -73,9 +73,9 @@ class AlertDesk:
                 if not due and not await self.store.waiting(limit=1):
                     return
 
-    async def messages(self, tenant: str | None = "acme", **which: bool) -> list[AlertMessage]:
+    async def messages(self, tenant: str | None = "acme", *, unrouted: bool = False) -> list[AlertMessage]:
         """Oldest first."""
-        found = await self.store.listed(tenant=tenant, limit=500, **which)
+        found = await self.store.listed(tenant=tenant, limit=500, unrouted=unrouted)
         return [message for message, _ in reversed(found)]
 
 
