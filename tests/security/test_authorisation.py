@@ -20,6 +20,7 @@ from snavio.rpc.status import error_of
 from snavio.v1 import (
     batch_pb2,
     command_pb2,
+    edge_pb2,
     enrolment_pb2,
     explain_pb2,
     fast_pb2,
@@ -42,6 +43,7 @@ FILES: tuple[FileDescriptor, ...] = tuple(
     for module in (
         batch_pb2,
         command_pb2,
+        edge_pb2,
         enrolment_pb2,
         explain_pb2,
         fast_pb2,
@@ -100,6 +102,7 @@ EXPECTED = """
     snavio.v1.Slow                ExamineQueue          mesh/registry
     snavio.v1.Mailbox             SendStream            mesh/fast mesh/slow
     snavio.v1.Mailbox             Send                  service mesh
+    snavio.v1.Mailbox             SendAll               service
     snavio.v1.Mailbox             Receive               service
     snavio.v1.Mailbox             Ack                   service
     snavio.v1.Mailbox             Nack                  service
