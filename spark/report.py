@@ -5,6 +5,7 @@ Needs nothing from the network, runs no script, and escapes every name: they com
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -203,7 +204,7 @@ def _fairness(found: Findings) -> str:
 
 def _proposals(found: Findings) -> str:
     rows = sorted(found.proposals, key=lambda row: (row["window_start"], row["source"]))
-    times = [row["window_start"] for row in (*found.timeline, *rows)]
+    times = [row["window_start"].replace(tzinfo=None) for row in (*found.timeline, *rows)]
     said = clock((max(times) - min(times)).total_seconds()) if times else clock(0)
     cells = [
         [
@@ -213,11 +214,36 @@ def _proposals(found: Findings) -> str:
             f"{row['total_violations']:,}",
             f"{row['window_start']:{said}}",
             f"{row['ban_applied_until']:{said}}",
+            *_evidence(row),
         ]
         for row in rows[:MOST_ROWS]
     ]
-    heads = ["source", "kind", "targets", "violations", "since", "ban until"]
+    heads = [
+        "source",
+        "kind",
+        "targets",
+        "violations",
+        "since",
+        "ban until",
+        "who suffered",
+        "its share",
+        "harm",
+    ]
     return _table(heads, cells, of=len(rows), none="None.")
+
+
+def _evidence(row: Mapping[str, Any]) -> list[str]:
+    """Who went without, and the course of the share and of the harm; empty for what harms nobody by name."""
+    told = json.loads(row["evidence"] or "{}")
+    victims = ", ".join(f"{escape(name)} {number:,}" for name, number in told.get("suffered", {}).items())
+    courses = [
+        spark_line(told[key], label=label) if told.get(key) else ""
+        for key, label in (
+            ("share_course", "its share by window"),
+            ("harm_course", "others refused by window"),
+        )
+    ]
+    return [victims, *courses]
 
 
 def _clocks(found: Findings) -> str:

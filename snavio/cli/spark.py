@@ -105,6 +105,50 @@ def watch(
 
 
 @spark.command()
+def ledger(
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder of `watch`'s results. Default: spark/watch in the state folder."),
+    ] = None,
+    *,
+    here: MeshOptions,
+) -> None:
+    """Who is under suspicion: points of how many, what others had refused, and when its ban would come.
+
+    As `watch` left it at its last look; nothing is judged anew. For operators.
+
+    \b
+    Examples:
+      snavio spark ledger
+      snavio spark ledger --json
+    """
+    from snavio.audit.ledger import read_ledger
+    from snavio.cli.output import ago
+    from snavio.cli.render import Table
+
+    folder = out or here.find().mesh.state_dir / "spark" / "watch"
+    found = read_ledger(folder)
+    rows = [
+        {
+            "source": one["source"],
+            "kind": one["kind"],
+            "target": one["target"] or "-",
+            "points": f"{one['points']:,} of {one['alarm_points']:,}",
+            "since": one["since"],
+            "others refused": one["others_refused"] or one["refused"],
+            "ban in": ago(one["seconds_to_ban"]) + (" (near)" if one["near"] else ""),
+        }
+        for one in found.rows
+    ]
+    names = ("source", "kind", "target", "points", "since", "others refused", "ban in")
+    here.show(
+        {"at": found.at, "suspects": list(found.rows)},
+        Table(names, rows, none="Nobody is under suspicion."),
+        f"As of {found.at}.",
+    )
+
+
+@spark.command()
 def report(period: Period, *, options: JobOptions) -> None:
     """Write one HTML page on latency, refusals, fairness and clocks.
 
@@ -284,7 +328,7 @@ def _sentences(order: JobRequest, result: JobResult, found: Sequence[Proposal]) 
     if order.job == "backfill":
         yield (
             f"{told.get('hours', 0)} hours, {told.get('proposals', 0)} findings; {told.get('skipped', 0)} hours were "
-            f"done before, {told.get('empty', 0)} have no events."
+            f"done before, {told.get('empty', 0)} have no events, {told.get('open', 0)} are not whole yet."
         )
     page = told.get("report", "")
     yield f"The report: {page}" if page else f"Results: {order.out}"

@@ -1060,18 +1060,20 @@ class ExplainBanResponse(_message.Message):
     def __init__(self, version: _Optional[int] = ..., ban: _Optional[_Iterable[_Union[StandingBan, _Mapping]]] = ..., proposal: _Optional[_Iterable[_Union[BanProposal, _Mapping]]] = ..., refused: _Optional[_Iterable[_Union[RefusedProposal, _Mapping]]] = ..., allowlisted: _Optional[bool] = ...) -> None: ...
 
 class LiftBanRequest(_message.Message):
-    __slots__ = ("source", "target", "name", "list", "reason")
+    __slots__ = ("source", "target", "name", "list", "reason", "spare_until_unix_ns")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     LIST_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    SPARE_UNTIL_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
     source: str
     target: str
     name: str
     list: BanList
     reason: str
-    def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ..., name: _Optional[str] = ..., list: _Optional[_Union[BanList, str]] = ..., reason: _Optional[str] = ...) -> None: ...
+    spare_until_unix_ns: int
+    def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ..., name: _Optional[str] = ..., list: _Optional[_Union[BanList, str]] = ..., reason: _Optional[str] = ..., spare_until_unix_ns: _Optional[int] = ...) -> None: ...
 
 class LiftBanResponse(_message.Message):
     __slots__ = ("version", "lifted")

@@ -207,6 +207,10 @@ _CONDITIONS: Final[dict[str, Condition]] = {
     "sent": _sent,
     "offered": _offered,
     "competing": _competing,
+    # Permits of those who compete for them, and what became of their other offers.
+    "taken": lambda: (_part(_VERDICT) == V.DELIVERED) & _competing(),
+    "hurt": lambda: _part(_VERDICT).isin(V.RATE_LIMIT_EXCEEDED, V.SATURATED) & _competing(),
+    "waited": lambda: _competing() & _has(_ESCALATION, _code("token_required", ESCALATIONS))(),
     "warm": lambda: (_part(_VERDICT) == V.DELIVERED) & (_part(_PATH) == _code("fast", PATHS)),
     "delivered": _is(V.DELIVERED),
     "duplicates": _is(V.DUPLICATE),

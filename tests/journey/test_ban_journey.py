@@ -40,7 +40,7 @@ from snavio.clock import SystemClock
 from snavio.domain.verdict import Verdict
 from snavio.telemetry import schema
 from snavio.telemetry.archive_query import ask
-from snavio.v1.registry_pb2 import PROFILE_LOW, QUEUE_KIND_MAILBOX, Fairness, PutRouteRequest, Route
+from snavio.v1.registry_pb2 import PROFILE_LOW, QUEUE_KIND_MAILBOX, Fairness, Limit, PutRouteRequest, Route
 from tests.support.archived import fields, found
 from tests.support.mesh import NAME, SOURCE, TARGET, TENANT, DemoMesh
 
@@ -57,11 +57,13 @@ POLICY_WINDOW_S = 4
 POLICY = {
     "version": "journey",
     "window_seconds": POLICY_WINDOW_S,
-    # Dominance is judged when its period is over.
     "period_minutes": 1,
-    "single_target_windows": 2,
+    # Two windows in a row.
+    "alarm_points": 16,
     "single_target_share": 0.5,
 }
+# Permits of the crowded route in a window; whoever comes first has them.
+PERMITS = 100
 FORGED = 260
 PATIENCE_S = 240.0
 HONEST = f"{TENANT}/shop"
@@ -213,10 +215,9 @@ async def test_one_that_crowds_others_out_again_and_again_is_banned_until_it_is_
 ) -> None:
     async def crowd() -> None:
         while True:
-            for service, number in (("shop", 3), ("bot", 3), ("crowder", 150)):
-                await sent(mesh, service, number, target=CROWDED)
-            # Into the next window; Fast's own ban of a second is over by then.
-            await asyncio.sleep(POLICY_WINDOW_S)
+            # At the begin of a window, in which the limit starts anew.
+            await asyncio.sleep(POLICY_WINDOW_S - time.time() % POLICY_WINDOW_S + 0.05)
+            await crowded_out(mesh)
 
     crowding = asyncio.create_task(crowd())
     try:
@@ -227,6 +228,10 @@ async def test_one_that_crowds_others_out_again_and_again_is_banned_until_it_is_
     assert (proposal.source, proposal.kind) == (CROWDER, "dominance-single-target")
     assert (proposal.affected_targets, answer.applied) == ((CROWDED,), True)
     assert proposal.total_violations >= 2
+    # Who suffered, and how: a person who asks why sees it.
+    evidence = json.loads(proposal.evidence)
+    assert set(evidence["suffered"]) <= {f"{TENANT}/shop", f"{TENANT}/bot"}
+    assert evidence["others_refused"] >= 10 and evidence["source_share"] > 0.5
     async with BanClient(
         mesh.addresses["registry"], certificates=mesh.certificates("operator-admin")
     ) as client:
@@ -239,8 +244,16 @@ async def test_one_that_crowds_others_out_again_and_again_is_banned_until_it_is_
     await _told_once(mesh, proposal, affected=[CROWDED])
 
 
+async def crowded_out(mesh: DemoMesh) -> None:
+    """One takes all permits of a window, and two others come too late for any."""
+    for service, number in (("crowder", PERMITS), ("shop", 15), ("bot", 15)):
+        async with mesh.producer(service) as producer:
+            # No time to wait for the next interval's permits.
+            await producer.send_batch([(CROWDED, NAME, b"x")] * number, timeout_s=1)
+
+
 async def _crowded_route(mesh: DemoMesh, operator: Operator) -> None:
-    """A route on which Fast's own bans last a second: what recurs there is for the archive to tell."""
+    """A limited route on which Fast itself bans nobody: what recurs there is for the archive to tell."""
     await mesh.register_service(operator, "crowder")
     await operator.claim_target(CROWDED, TENANT)
     route = Route(
@@ -248,7 +261,8 @@ async def _crowded_route(mesh: DemoMesh, operator: Operator) -> None:
         name=NAME,
         profile=PROFILE_LOW,
         queue_kind=QUEUE_KIND_MAILBOX,
-        fairness=Fairness(window_seconds=POLICY_WINDOW_S, ban_seconds=1),
+        limit=Limit(max=PERMITS, interval_seconds=POLICY_WINDOW_S),
+        fairness=Fairness(competing_share=1.0, competitors=1000),
     )
     await operator._write("PutRoute", PutRouteRequest(route=route))
     for service in ("crowder", "shop", "bot"):

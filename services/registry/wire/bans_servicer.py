@@ -15,7 +15,14 @@ from typing import Final
 import structlog
 
 from services.registry.reads.visibility import sees_all
-from services.registry.writes.bans import AuditedRange, BanPolicy, BanSelector, ProposalOutcome, Proposals
+from services.registry.writes.bans import (
+    AuditedRange,
+    BanPolicy,
+    BanSelector,
+    ProposalOutcome,
+    Proposals,
+    override,
+)
 from services.registry.writes.ownership import Ownership
 from snavio.domain.directory import (
     Ban,
@@ -198,13 +205,23 @@ class BansServicer:
         if listed is None:
             raise BadRequest("list: must be WARM_BAN (1) or COLD_ONLY (2).", reason="bad-field")
         now = self._clock.unix_ns()
+        promise = None
+        if request.spare_until_unix_ns:
+            if listed is not BanList.WARM_BAN or request.target:
+                raise BadRequest(
+                    "spare_until_unix_ns: is a promise to the source as a whole, about warm bans.",
+                    reason="bad-field",
+                )
+            promise = override(
+                request.source, until_unix_ns=request.spare_until_unix_ns, now=now, reason=request.reason
+            )
         lifted: list[Ban] = []
 
         def decide(view: DirectoryView) -> Sequence[Draft]:
             lifted[:], drafts = self._proposals.lift(
-                view, BanSelector(listed, request.source, request.target, request.name), now
+                view, BanSelector(listed, request.source, request.target, request.name), now, promise
             )
-            if not lifted:
+            if not lifted and promise is None:
                 raise NotFound(f"{request.source} has no such ban.", reason="no-ban")
             return drafts
 

@@ -6,7 +6,7 @@ and would not say why.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import structlog
 
@@ -16,12 +16,15 @@ from services.registry.signer.joint_writes import JointWrites
 from services.registry.signer.signer_calls import SignerCalls
 from services.registry.signer.signer_sync import SignerSync
 from services.registry.writes.access_requests import AccessRequests
+from services.registry.writes.bans import overridden
 from services.registry.writes.batch import BatchWriter, wanted_from_wire
 from services.registry.writes.ownership import Ownership, expecting
 from snavio.domain.directory import (
     AccessRequest,
     Ban,
     BanList,
+    DirectoryView,
+    Draft,
     Principal,
     Route,
     Service,
@@ -269,7 +272,17 @@ class WriteServicer:
         if automatic and ban.list is not BanList.WARM_BAN:
             raise NotAllowed("Only operators write this list.", reason="not-operator")
         decision = self._ownership.set_ban(ban, lifted=request.lifted)
-        return await self._write(decision, call, request.options)
+        if not automatic or request.lifted:
+            return await self._write(decision, call, request.options)
+
+        def unless_overridden(view: DirectoryView) -> Draft | Sequence[Draft]:
+            if overridden(view, ban.source, self._ownership.clock.unix_ns()):
+                raise NotAllowed(
+                    f"An operator has promised that {ban.source} is not banned now.", reason="allowlisted"
+                )
+            return decision(view)
+
+        return await self._write(unless_overridden, call, request.options)
 
     async def _write(self, decision: Decision, call: Call, options: wire.WriteOptions) -> wire.WriteResponse:
         require_text(options.reason, "options.reason")
