@@ -132,6 +132,12 @@ class Alarm:
     window: int
     run: Run
 
+    def warning(self, policy: DetectionPolicy) -> dict[str, Any]:
+        """The same for a source that is near: under a name of its own, it asks for no ban."""
+        made = self.proposal(policy)
+        name = hashlib.sha256(f"warning|{made['proposal_id']}".encode()).hexdigest()
+        return {**made, "proposal_id": name, "also": [], "warning": True}
+
     def proposal(self, policy: DetectionPolicy) -> dict[str, Any]:
         """As the carrier reads it. The id is a hash of policy, kind, source and period, never of counts."""
         seconds = policy.period_minutes * 60
@@ -257,6 +263,15 @@ class Judge:
             values["course"] = [tuple(point) for point in values["course"]]
             runs[str(kind), str(source), str(target)] = Run(**values)
         return cls(policy, runs)
+
+    def near(self, window: int) -> list[Alarm]:
+        """Who has half of an alarm's points, and got some within the last two windows."""
+        found = []
+        for (kind, source, _), run in sorted(self.runs.items()):
+            lone = kind == DOMINANCE_MANY and len(run.targets) < self.policy.several_targets
+            if not lone and run.points * 2 >= self._alarm_points(kind) and run.last >= window - self._step:
+                found.append(Alarm(kind, source, run.last, run))
+        return found
 
     def ledger(self, window: int) -> list[dict[str, Any]]:
         """Who is under suspicion, how near the alarm, and when it would ring if the last window went on."""

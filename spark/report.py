@@ -15,7 +15,7 @@ from typing import Any
 
 from spark.charts import bars, clock, short, spark_line, stacked
 from spark.transforms.base import BUCKETS, ESCALATIONS, PHASES
-from spark.transforms.slo import FAILURES, INVALID, NEAR, SKEW_WINDOW_S, upper_ms
+from spark.transforms.slo import FAILURES, INVALID, NEAR, OBJECTIVE, SKEW_WINDOW_S, upper_ms
 
 Rows = Sequence[Mapping[str, Any]]
 MOST_ROWS = 25
@@ -38,6 +38,8 @@ class Findings:
     keys: Rows
     revoked: Rows
     proposals: Rows = field(default_factory=tuple)
+    budgets: Rows = field(default_factory=tuple)
+    use: Rows = field(default_factory=tuple)
 
 
 def page(found: Findings) -> str:
@@ -45,6 +47,12 @@ def page(found: Findings) -> str:
     parts = [
         _head(found),
         _section("Traffic", "Commands per second, by what became of them.", _traffic(found)),
+        _section(
+            "Error budgets",
+            f"Of a thousand commands that a route took on, {OBJECTIVE * 1000:g} are to arrive; used up at 100 %.",
+            _budgets(found),
+        ),
+        _section("Use", "What each tenant cost the mesh, largest first.", _use(found)),
         _section(
             "Latency",
             "From admission to settlement; percentiles are exact to a power of two.",
@@ -133,6 +141,39 @@ def _evenly(
         name: [number / length for number, length in zip(sums[name], seconds, strict=True)] for name in names
     }
     return [first + timedelta(seconds=window_seconds * begin) for begin in points], rates
+
+
+def _budgets(found: Findings) -> str:
+    rows = sorted(found.budgets, key=lambda row: (-row["budget_used"], row["tenant"], _plain_route(row)))
+    cells = [
+        [
+            escape(row["tenant"]),
+            _route(row),
+            f"{row['taken_on']:,}",
+            f"{row['failed']:,}",
+            f"{100 * row['arrived']:.3f} %",
+            f"{100 * row['budget_used']:,.0f} %",
+        ]
+        for row in rows[:MOST_ROWS]
+    ]
+    heads = ["tenant", "route", "taken on", "did not arrive", "arrived", "budget used"]
+    return _table(heads, cells, of=len(rows))
+
+
+def _use(found: Findings) -> str:
+    rows = sorted(found.use, key=lambda row: (-row["sent"], row["tenant"]))
+    whole = _total(found.use, "sent")
+    names = ("fast", "slow", "failed", "invalid")
+    cells = [
+        [
+            escape(row["tenant"]),
+            f"{row['sent']:,}",
+            _percent(row["sent"], whole),
+            *(f"{row[name]:,}" for name in names),
+        ]
+        for row in rows[:MOST_ROWS]
+    ]
+    return _table(["tenant", "commands", "of all", *names], cells, of=len(rows))
 
 
 def _latency(found: Findings) -> str:
@@ -234,7 +275,7 @@ def _proposals(found: Findings) -> str:
 
 def _evidence(row: Mapping[str, Any]) -> list[str]:
     """Who went without, and the course of the share and of the harm; empty for what harms nobody by name."""
-    told = json.loads(row["evidence"] or "{}")
+    told = json.loads(row.get("evidence") or "{}")
     victims = ", ".join(f"{escape(name)} {number:,}" for name, number in told.get("suffered", {}).items())
     courses = [
         spark_line(told[key], label=label) if told.get(key) else ""
@@ -280,7 +321,7 @@ def _keys(found: Findings) -> str:
         (
             version,
             float(sum(numbers)),
-            f"{sum(numbers):,} of {len(numbers)} source" + "s" * (len(numbers) != 1),
+            f"{sum(numbers):,} commands by {len(numbers)} source" + "s" * (len(numbers) != 1),
         )
         for version, numbers in sorted(by_version.items())
     ]
@@ -303,7 +344,8 @@ def _table(heads: list[str], cells: list[list[str]], *, of: int, none: str = "No
     head = "".join(f"<th>{name}</th>" for name in heads)
     body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in cells)
     more = f'<p class="none">and {of - len(cells)} more</p>' if of > len(cells) else ""
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
+    # Wider than a phone: it moves within its box, and the page stays.
+    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{more}'
 
 
 def _plain_route(row: Mapping[str, Any]) -> str:
@@ -347,5 +389,6 @@ svg{width:100%;height:auto;display:block}svg.tiny{width:150px;height:26px}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
 th{text-align:left;color:var(--soft);font-weight:500;font-size:13px;border-bottom:1px solid var(--line);padding:4px 8px}
 td{border-bottom:1px solid var(--line);padding:5px 8px}tr:last-child td{border-bottom:0}
+.wide{overflow-x:auto}
 .none{color:var(--soft);margin:4px 0}
 """

@@ -38,19 +38,6 @@ def write_table(frame: DataFrame, folder: Path, *, files: int = 0) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def read_windows(folder: Path) -> set[int]:
-    """The windows that a base has counts of, seconds since the epoch; without a task of Spark's."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
-
-    found: set[int] = set()
-    for path in folder.glob("*.parquet"):
-        times = pc.unique(pq.read_table(path, columns=["window_start"])["window_start"])
-        found.update(int(time.timestamp()) for time in times.cast(pa.timestamp("us", "UTC")).to_pylist())
-    return found
-
-
 def write_lines(rows: Iterable[Mapping[str, Any]], path: Path) -> int:
     """JSON lines, on disk before they have their name; how many."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -42,6 +42,8 @@ class Proposal:
     evidence: str = ""
     """A JSON object of at most 2048 printable characters."""
     provisional: bool = False
+    warning: bool = False
+    """No ban is asked for: one is near, and whoever listens for the tenant's events hears so."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,7 @@ def read_proposal(found: Any) -> Proposal:
         window_end_unix_ns=_unix_ns(found["window_end"]),
         ban_applied_until_unix_ns=_unix_ns(found["ban_applied_until"]),
         evidence=evidence,
+        warning=found.get("warning") is True,
     )
 
 

@@ -216,6 +216,10 @@ async def watch(
         proposer = Proposer(
             order.out / "proposals", answers=order.out / "answers.json", bans=access.bans, clock=clock
         )
+        # Answered apart: a warning asks for nothing, and nobody waits for its answer.
+        warner = Proposer(
+            order.out / "warnings", answers=order.out / "warned.json", bans=access.bans, clock=clock
+        )
         stop = asyncio.Event()
         seen(await asyncio.to_thread(follower.step, await access.keys.ever()))
         options = ["--index", str(follower.index), "--out", str(order.out), "--routes", str(routes)]
@@ -224,6 +228,7 @@ async def watch(
         if once:
             await Job(line, environment, log=order.out / "spark.log").run(told)
             await proposer.step()
+            await warner.step()
             answered(proposer.answered)
             return proposer
         async with asyncio.TaskGroup() as group:
@@ -232,6 +237,7 @@ async def watch(
                 group.create_task(_refresh(access, routes)),
                 group.create_task(_tell(proposer, answered)),
                 group.create_task(proposer.run(stop)),
+                group.create_task(warner.run(stop)),
             ]
             try:
                 await _lasting(lambda: Job(line, environment, log=order.out / "spark.log"), told)

@@ -121,7 +121,7 @@ def query(
     \b
     Examples:
       snavio archive query "SELECT reason, sum(count) FROM events GROUP BY 1"
-      snavio archive query --since 2h "SELECT verdict, sum(count) FROM events GROUP BY 1"
+      snavio archive query --since 2h "SELECT sum(count) FROM events"
       snavio archive query "SELECT max(skew_seconds) FROM events" --json
     """
     from snavio.telemetry.archive_query import ask

@@ -330,7 +330,7 @@ class Suspension(_message.Message):
     def __init__(self, source: _Optional[str] = ..., reason: _Optional[str] = ..., until_unix_ns: _Optional[int] = ..., evidence: _Optional[str] = ...) -> None: ...
 
 class BanProposal(_message.Message):
-    __slots__ = ("proposal_id", "policy_version", "kind", "source", "affected_target", "total_violations", "window_start_unix_ns", "window_end_unix_ns", "ban_applied_until_unix_ns", "evidence", "provisional", "state", "cover", "decided_unix_ns", "concluded_unix_ns", "opens_window", "announced_unix_ns", "expires_unix_ns")
+    __slots__ = ("proposal_id", "policy_version", "kind", "source", "affected_target", "total_violations", "window_start_unix_ns", "window_end_unix_ns", "ban_applied_until_unix_ns", "evidence", "provisional", "state", "cover", "decided_unix_ns", "concluded_unix_ns", "opens_window", "announced_unix_ns", "expires_unix_ns", "warning")
     PROPOSAL_ID_FIELD_NUMBER: _ClassVar[int]
     POLICY_VERSION_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -349,6 +349,7 @@ class BanProposal(_message.Message):
     OPENS_WINDOW_FIELD_NUMBER: _ClassVar[int]
     ANNOUNCED_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    WARNING_FIELD_NUMBER: _ClassVar[int]
     proposal_id: str
     policy_version: str
     kind: str
@@ -367,7 +368,8 @@ class BanProposal(_message.Message):
     opens_window: bool
     announced_unix_ns: int
     expires_unix_ns: int
-    def __init__(self, proposal_id: _Optional[str] = ..., policy_version: _Optional[str] = ..., kind: _Optional[str] = ..., source: _Optional[str] = ..., affected_target: _Optional[_Iterable[str]] = ..., total_violations: _Optional[int] = ..., window_start_unix_ns: _Optional[int] = ..., window_end_unix_ns: _Optional[int] = ..., ban_applied_until_unix_ns: _Optional[int] = ..., evidence: _Optional[str] = ..., provisional: _Optional[bool] = ..., state: _Optional[_Union[ProposalState, str]] = ..., cover: _Optional[_Iterable[str]] = ..., decided_unix_ns: _Optional[int] = ..., concluded_unix_ns: _Optional[int] = ..., opens_window: _Optional[bool] = ..., announced_unix_ns: _Optional[int] = ..., expires_unix_ns: _Optional[int] = ...) -> None: ...
+    warning: bool
+    def __init__(self, proposal_id: _Optional[str] = ..., policy_version: _Optional[str] = ..., kind: _Optional[str] = ..., source: _Optional[str] = ..., affected_target: _Optional[_Iterable[str]] = ..., total_violations: _Optional[int] = ..., window_start_unix_ns: _Optional[int] = ..., window_end_unix_ns: _Optional[int] = ..., ban_applied_until_unix_ns: _Optional[int] = ..., evidence: _Optional[str] = ..., provisional: _Optional[bool] = ..., state: _Optional[_Union[ProposalState, str]] = ..., cover: _Optional[_Iterable[str]] = ..., decided_unix_ns: _Optional[int] = ..., concluded_unix_ns: _Optional[int] = ..., opens_window: _Optional[bool] = ..., announced_unix_ns: _Optional[int] = ..., expires_unix_ns: _Optional[int] = ..., warning: _Optional[bool] = ...) -> None: ...
 
 class Entry(_message.Message):
     __slots__ = ("tenant", "principal", "service", "target", "route", "acl", "access_request", "source_quota", "alert_channel", "ban", "suspension", "ban_proposal", "profile_limit")

@@ -32,6 +32,8 @@ def report(given: argparse.Namespace) -> None:
             "escalations": slo.escalations(counts),
             "skew": slo.skew(counts),
             "keys": slo.keys(counts),
+            "budgets": slo.budgets(counts),
+            "use": slo.use(counts),
             "revoked": slo.revoked(counts),
             "shares": shares,
         }

@@ -27,7 +27,7 @@ from spark.policy import DetectionPolicy
 from spark.read import Entry, read_events, read_index, read_routes
 from spark.transforms.abuse import evidence
 from spark.transforms.base import FORM, RAW_COLUMNS, base, merged
-from spark.write import read_windows, write_lines, write_table, write_text
+from spark.write import write_lines, write_table, write_text
 
 LATENESS = timedelta(minutes=15)
 """The longest delay of an event that still counts here; the hourly run takes them all."""
@@ -116,13 +116,17 @@ class Watcher:
         # Last: who judges reads the bases that have a note, and those are whole.
         note = {
             "until": min(newest, now + FUTURE).isoformat(),
-            "windows": sorted(read_windows(folder)),
+            "windows": self._windows_of(folder),
             "through": through,
         }
         write_text(json.dumps(note), folder.with_suffix(".json"))
         # For whoever writes the index: from here on these files are nobody's any more.
         write_text(json.dumps({"through": through}), self._out / TAKEN)
         told(step="batch", batch=batch, files=len(entries))
+
+    def _windows_of(self, folder: Path) -> list[int]:
+        times = self._spark.read.parquet(str(folder)).select(F.unix_timestamp("window_start")).distinct()
+        return sorted(int(row[0]) for row in times.collect())
 
     def _position(self) -> tuple[int, int]:
         """(number of the next batch, the last index file that was counted)."""
@@ -153,8 +157,12 @@ class Watcher:
         ahead = fold(judge, self._rows, settled_before=settled)
         proposed = together([*self._alarms, *ahead], self._policy)
         number = write_lines(proposed, self._out / "proposals" / f"{newest.removeprefix('batch=')}.jsonl")
-        last = max(self._rows, default=settled)
+        last = settled - self._policy.window_seconds
         write_lines(judge.ledger(last), self._out / "ledger.jsonl")
+        warned = {
+            one["proposal_id"]: one for one in (each.warning(self._policy) for each in judge.near(last))
+        }
+        write_lines(warned.values(), self._out / "warnings" / f"{newest.removeprefix('batch=')}.jsonl")
         self._advance(self._aligned(heard - LATENESS), notes, newest)
         self._last = newest, settled, len(self._judged)
         told(step="judged", proposals=number, watermark=heard - LATENESS, suspects=len(judge.runs))

@@ -14,7 +14,7 @@ import pytest
 from services.registry.settings import RegistrySettings
 from snavio.admin.bans import JOB_FOLDER, BanClient, Proposal, ProposalAnswer
 from snavio.errors import BadRequest, NotAllowed, NotFound, Saturated, SnavioError
-from snavio.telemetry.events import AbuseDetected, EventJournal
+from snavio.telemetry.events import AbuseDetected, BanNear, EventJournal
 from snavio.v1 import registry_pb2 as wire
 from tests.integration.test_registry import acme, changes, grant, resolve, route, service, tenant
 from tests.support.control import ADMIN, Control, control_plane
@@ -328,6 +328,31 @@ async def test_ban_of_the_full_run_needs_no_audit(scene: Scene) -> None:
     await scene.propose(scene.proposal(provisional=False))
     assert await concluded(scene) == ((), (), (), ())
     assert await scene.banned()
+
+
+async def test_a_warning_is_told_once_and_bans_nobody(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[BanNear] = []
+    record = EventJournal.record
+
+    def listen(journal: EventJournal, event: Any, *, at_unix_ns: int) -> None:
+        if isinstance(event, BanNear):
+            told.append(event)
+        record(journal, event, at_unix_ns=at_unix_ns)
+
+    monkeypatch.setattr(EventJournal, "record", listen)
+    warning = scene.proposal(warning=True)
+    for _ in range(3):
+        outcome = await scene.propose(warning)
+        assert outcome.decision == "already"
+    assert told == [BanNear(SOURCE, ("bot",), 7, "dominance")]
+    assert not await scene.banned()
+    assert list((await scene.operator.explain(SOURCE)).proposal) == []
+    # Where a ban would be refused, there is nothing to warn of.
+    assert (
+        await scene.propose(scene.proposal(2, source="acme/nobody", warning=True))
+    ).reason == "unknown-source"
+    # And the ban itself, under its own name, is one.
+    assert (await scene.propose(scene.proposal(3))).decision == "applied"
 
 
 async def test_an_operators_promise_holds_until_its_end_and_is_on_record(scene: Scene) -> None:

@@ -242,6 +242,10 @@ async def test_one_that_crowds_others_out_again_and_again_is_banned_until_it_is_
     await until_last(mesh, CROWDER, ("fast", None), target=CROWDED)
     assert watched.answers.empty()
     await _told_once(mesh, proposal, affected=[CROWDED])
+    # It was warned before.
+    row, *_ = await found(mesh, f"event = '{schema.BAN_NEAR}' AND source = '{CROWDER}'")
+    told = fields(row)
+    assert (told["affected_targets"], told["reason"]) == ([CROWDED], "dominance-single-target")
 
 
 async def crowded_out(mesh: DemoMesh) -> None:

@@ -194,6 +194,21 @@ def test_the_ledger_says_how_near_a_ban_is() -> None:
     assert judge.ledger(START + 20 * W) == []
 
 
+def test_a_warning_comes_before_the_ban_and_has_a_name_of_its_own() -> None:
+    judge = Judge(POLICY)
+    judge.crowded(START, [crowding(0)])
+    assert judge.near(START) == []
+    judge.crowded(START + W, [crowding(1)])
+    (near,) = judge.near(START + W)
+    told = near.warning(POLICY)
+    assert (near.kind, told["warning"], told["also"]) == (DOMINANCE_ONE, True, [])
+    assert told["proposal_id"] != near.proposal(POLICY)["proposal_id"]
+    (read,) = read_lines([json.dumps(told, default=lambda time: time.isoformat()).encode()]).proposals
+    assert read.warning
+    # Who has stopped is not warned again.
+    assert judge.near(START + 4 * W) == []
+
+
 def test_a_crowd_of_suspects_does_not_grow_without_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("spark.judging.MOST_RUNS", 10)
     judge = Judge(POLICY)

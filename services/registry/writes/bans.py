@@ -131,6 +131,9 @@ class Proposals:
             p.decided_unix_ns for p in known if now - p.decided_unix_ns < HOUR_NS and p.abuse != OVERRIDE
         )
         for proposal in proposals:
+            if proposal.warning:
+                ruling.outcomes.append(self._warned(overlay, proposal, now))
+                continue
             outcome = self._rule_one(overlay, proposal, imposed, now)
             if outcome.applied:
                 imposed.append(now)
@@ -187,6 +190,11 @@ class Proposals:
         shortened = until < proposal.ban_applied_until_unix_ns
         detail = "Shortened to the longest ban that Registry imposes." if shortened else ""
         return ProposalOutcome(applied, applied=True, detail=detail)
+
+    def _warned(self, view: Overlay, proposal: BanProposal, now: int) -> ProposalOutcome:
+        """A warning is refused where its ban would be; it changes nothing."""
+        refusal = self._refusal(view, proposal, now)
+        return ProposalOutcome(proposal, applied=False) if refusal is None else refusal
 
     def _again(self, view: Overlay, known: BanProposal, proposal: BanProposal, now: int) -> ProposalOutcome:
         """A proposal whose id was seen before."""
