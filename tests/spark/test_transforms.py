@@ -10,13 +10,14 @@ import duckdb
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from services.slow.limits import SOURCE_QUOTA
 from snavio.audit.proposals import read_lines
 from snavio.domain.verdict import Verdict
 from spark import verdicts
 from spark.policy import DetectionPolicy
 from spark.schema import event_schema
 from spark.transforms.abuse import proposals
-from spark.transforms.base import BUCKETS, KEYS, base, counters, merged
+from spark.transforms.base import BUCKETS, KEYS, OWN_LIMIT, base, counters, merged
 from spark.transforms.fairness import fairness
 from tests.support.telemetry_rows import ACL_CODE, HMAC_CODE, RATE_CODE, bulk, row, write
 
@@ -40,6 +41,7 @@ def told(frame: DataFrame) -> list[dict[str, Any]]:
 
 
 def test_verdicts_are_the_meshs_own() -> None:
+    assert OWN_LIMIT == SOURCE_QUOTA
     for name in vars(verdicts):
         if name.isupper() and hasattr(Verdict, name):
             assert getattr(verdicts, name) == getattr(Verdict, name)
@@ -256,6 +258,8 @@ def framed() -> list[dict[str, Any]]:
         # As many as anybody may have.
         rows.append(row(verdict=ACL_CODE, **{**given, "count": 20}))
         rows.append(row(verdict=RATE_CODE, escalation="warm_banned", **given))
+        # By its own limit: it may flood that as it likes.
+        rows.append(row(verdict=RATE_CODE, detail=OWN_LIMIT, **given))
     return rows
 
 
