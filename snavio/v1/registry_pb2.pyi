@@ -352,7 +352,7 @@ class Suspension(_message.Message):
     def __init__(self, source: _Optional[str] = ..., reason: _Optional[str] = ..., until_unix_ns: _Optional[int] = ..., evidence: _Optional[str] = ...) -> None: ...
 
 class BanProposal(_message.Message):
-    __slots__ = ("proposal_id", "policy_version", "kind", "source", "affected_target", "total_violations", "window_start_unix_ns", "window_end_unix_ns", "ban_applied_until_unix_ns", "evidence", "provisional", "state", "cover", "decided_unix_ns", "concluded_unix_ns", "opens_window", "announced_unix_ns", "expires_unix_ns")
+    __slots__ = ("proposal_id", "policy_version", "kind", "source", "affected_target", "total_violations", "window_start_unix_ns", "window_end_unix_ns", "ban_applied_until_unix_ns", "evidence", "provisional", "state", "cover", "decided_unix_ns", "concluded_unix_ns", "opens_window", "announced_unix_ns", "expires_unix_ns", "warning")
     PROPOSAL_ID_FIELD_NUMBER: _ClassVar[int]
     POLICY_VERSION_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -371,6 +371,7 @@ class BanProposal(_message.Message):
     OPENS_WINDOW_FIELD_NUMBER: _ClassVar[int]
     ANNOUNCED_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    WARNING_FIELD_NUMBER: _ClassVar[int]
     proposal_id: str
     policy_version: str
     kind: str
@@ -389,7 +390,8 @@ class BanProposal(_message.Message):
     opens_window: bool
     announced_unix_ns: int
     expires_unix_ns: int
-    def __init__(self, proposal_id: _Optional[str] = ..., policy_version: _Optional[str] = ..., kind: _Optional[str] = ..., source: _Optional[str] = ..., affected_target: _Optional[_Iterable[str]] = ..., total_violations: _Optional[int] = ..., window_start_unix_ns: _Optional[int] = ..., window_end_unix_ns: _Optional[int] = ..., ban_applied_until_unix_ns: _Optional[int] = ..., evidence: _Optional[str] = ..., provisional: _Optional[bool] = ..., state: _Optional[_Union[ProposalState, str]] = ..., cover: _Optional[_Iterable[str]] = ..., decided_unix_ns: _Optional[int] = ..., concluded_unix_ns: _Optional[int] = ..., opens_window: _Optional[bool] = ..., announced_unix_ns: _Optional[int] = ..., expires_unix_ns: _Optional[int] = ...) -> None: ...
+    warning: bool
+    def __init__(self, proposal_id: _Optional[str] = ..., policy_version: _Optional[str] = ..., kind: _Optional[str] = ..., source: _Optional[str] = ..., affected_target: _Optional[_Iterable[str]] = ..., total_violations: _Optional[int] = ..., window_start_unix_ns: _Optional[int] = ..., window_end_unix_ns: _Optional[int] = ..., ban_applied_until_unix_ns: _Optional[int] = ..., evidence: _Optional[str] = ..., provisional: _Optional[bool] = ..., state: _Optional[_Union[ProposalState, str]] = ..., cover: _Optional[_Iterable[str]] = ..., decided_unix_ns: _Optional[int] = ..., concluded_unix_ns: _Optional[int] = ..., opens_window: _Optional[bool] = ..., announced_unix_ns: _Optional[int] = ..., expires_unix_ns: _Optional[int] = ..., warning: _Optional[bool] = ...) -> None: ...
 
 class TopicRule(_message.Message):
     __slots__ = ("tenant", "topic", "capacity", "when_full", "max_attempts", "backoff_base_ms", "backoff_max_ms", "ready_s", "ready_messages", "inflight_visibilities", "delivered_s", "delivered_messages", "dlq_s", "dlq_messages", "replay_ms", "shards")
@@ -1170,18 +1172,20 @@ class ExplainBanResponse(_message.Message):
     def __init__(self, version: _Optional[int] = ..., ban: _Optional[_Iterable[_Union[StandingBan, _Mapping]]] = ..., proposal: _Optional[_Iterable[_Union[BanProposal, _Mapping]]] = ..., refused: _Optional[_Iterable[_Union[RefusedProposal, _Mapping]]] = ..., allowlisted: _Optional[bool] = ...) -> None: ...
 
 class LiftBanRequest(_message.Message):
-    __slots__ = ("source", "target", "name", "list", "reason")
+    __slots__ = ("source", "target", "name", "list", "reason", "spare_until_unix_ns")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     LIST_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    SPARE_UNTIL_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
     source: str
     target: str
     name: str
     list: BanList
     reason: str
-    def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ..., name: _Optional[str] = ..., list: _Optional[_Union[BanList, str]] = ..., reason: _Optional[str] = ...) -> None: ...
+    spare_until_unix_ns: int
+    def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ..., name: _Optional[str] = ..., list: _Optional[_Union[BanList, str]] = ..., reason: _Optional[str] = ..., spare_until_unix_ns: _Optional[int] = ...) -> None: ...
 
 class LiftBanResponse(_message.Message):
     __slots__ = ("version", "lifted")
