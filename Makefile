@@ -7,7 +7,7 @@ NATIVE_SOURCES := native/Cargo.toml native/Cargo.lock native/build.rs $(shell fi
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_CONSTRAINT := constraints.txt
 
-.PHONY: help up demo spark-demo down install proto proto-go config-docs build compiled release-fixtures check format test test-native test-servers test-clients test-full bench bench-turns clean
+.PHONY: help up demo spark-demo down install proto proto-go config-docs metrics-docs build compiled release-fixtures check format test test-native test-servers test-clients test-full bench bench-turns clean
 .DEFAULT_GOAL := help
 
 help: ## list what can be made
@@ -55,6 +55,9 @@ config-docs: build ## write deploy/snavio.toml, docs/configuration.md and docs/h
 	@$(BIN)/python tools/generate_configuration.py
 	@$(BIN)/python tools/generate_hookaidofile.py
 
+metrics-docs: build ## write docs/metrics.md from the table of metrics
+	@$(BIN)/python tools/generate_metrics.py
+
 build: $(VENV)/.built ## build the Rust extension (release) and install the package in place
 
 $(VENV)/.built: $(VENV)/.installed $(NATIVE_SOURCES)
@@ -81,6 +84,7 @@ check: build ## lint, types, formatting, generated code, stub, wire
 	$(BIN)/python tools/check_generated.py
 	$(BIN)/python tools/generate_configuration.py --check
 	$(BIN)/python tools/generate_hookaidofile.py --check
+	$(BIN)/python tools/generate_metrics.py --check
 	$(BIN)/python tools/generate_schema.py --check
 	$(BIN)/python tools/check_proto_comments.py
 	$(BIN)/python tools/check_stub.py

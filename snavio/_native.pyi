@@ -541,6 +541,23 @@ class Tombstones:
         """Drop those that were revoked earlier."""
     def __len__(self) -> int: ...
 
+class Volume:
+    """Counts commands by route, source and outcome, within bounds."""
+
+    def __init__(
+        self, *, routes: int, routes_per_tenant: int, sources: int, sources_per_tenant: int
+    ) -> None: ...
+    def add(self, block: bytes) -> None:
+        """Count the commands of a serialised TelemetryBlock. ValueError on bad bytes, of which nothing is counted."""
+    def routes(self) -> list[tuple[str, str, int, int]]:
+        """(target, name, verdict, commands); empty names are all other routes."""
+    def sources(self) -> list[tuple[str, int, int]]:
+        """(source, verdict, commands); an empty source is all others."""
+    def outcomes(self) -> list[tuple[int, int]]:
+        """(verdict, commands)."""
+    def folded(self) -> tuple[int, int]:
+        """Commands among the other routes, and among the other sources."""
+
 def telemetry_columns(
     pages: list[tuple[int, bytes]], tombstones: Tombstones
 ) -> tuple[

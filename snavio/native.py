@@ -33,6 +33,7 @@ try:
         Sending,
         SnapshotTables,
         Tombstones,
+        Volume,
         WalWalk,
         WarmBan,
         batch_frame,

@@ -52,6 +52,9 @@ class FastApp(HostedService):
         await host.read_denylist()
         directory = make_directory(host, settings, tables, self.refreshes)
         await host.run(directory, within_s=settings.start_within_s)
+        host.ready_when(
+            lambda: (tables.age_ns(clock.mono_ns()) or 0) < settings.route_stale_ms * 1_000_000
+        )
         queues = open_target_queues(host)
         for queue in queues:
             await host.run(queue)
@@ -63,6 +66,9 @@ class FastApp(HostedService):
         await host.run(bans)
         host.every(SWEEP_SECONDS, "upkeep", sweep(tables, clock))
         show_tables(introspection, tables)
+        introspection.gauges(
+            lambda: {"directory": (tables.age_ns(clock.mono_ns()) or 0) / 1e9}, prefix="cache_age."
+        )
         introspection.counts(self.grants.counters, prefix="grants.")
         introspection.counts(bans.counters, prefix="bans.")
         introspection.counts(self.events.counters, prefix="events.")

@@ -99,7 +99,7 @@ class SlowApp(HostedService):
             (strict.counters, "Snavio.Dedup."),
         ):
             host.introspection.counts(counters, prefix=prefix)
-        host.introspection.times("Snavio.Dedup.SlowPathLatency", strict.latency)
+        host.introspection.times("Snavio.Dedup.SlowPathLatency", strict.latency, ever=strict.latency_ever)
         host.introspection.gauges(arbiter.gauges, prefix="waiting.")
         servicer = SlowServicer(
             arbiter=arbiter,

@@ -49,6 +49,7 @@ pub mod tenants;
 mod testing;
 pub mod unknown;
 pub mod verdict;
+pub mod volume;
 pub mod wal;
 
 // Snapshots of the directory.
