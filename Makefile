@@ -7,7 +7,7 @@ NATIVE_SOURCES := native/Cargo.toml native/Cargo.lock native/build.rs $(shell fi
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_CONSTRAINT := constraints.txt
 
-.PHONY: help up demo spark-demo down install proto proto-go config-docs metrics-docs build compiled release-fixtures check format test test-native test-servers test-clients test-full bench bench-turns clean
+.PHONY: help up demo spark-demo down install proto proto-go config-docs metrics-docs build compiled release-fixtures check format test test-native test-servers test-clients test-full image image-wheels container-test bench bench-turns clean
 .DEFAULT_GOAL := help
 
 help: ## list what can be made
@@ -129,6 +129,24 @@ test-full: compiled test-native test-servers ## every test with its full counts
 
 bench: compiled ## the benchmarks; writes docs/performance.md
 	$(BIN)/python -m pytest bench -q -s --timeout 1800
+
+# What goes into the image, as wheels: the image is built without compiler and without package index. async-timeout is
+# what the Redis client needs on Python 3.11.0 to 3.11.2, which distributions have.
+ENGINE ?= $(shell command -v podman docker 2>/dev/null | head -1)
+IMAGE ?= snavio
+EXTRAS ?= mesh,redis,aws
+image-wheels: build
+	@rm -rf dist/wheels && mkdir -p dist/wheels
+	@VIRTUAL_ENV="$(CURDIR)/$(VENV)" $(BIN)/maturin build --quiet --release --out dist/wheels
+	@$(BIN)/python -m pip download --quiet --only-binary :all: --dest dist/wheels pip async-timeout "$$(echo dist/wheels/snavio-*.whl)[mesh,otlp,redis,aws]"
+
+image: image-wheels ## the container image `snavio`; ENGINE=podman|docker, BASE_IMAGE=<image with python3>, EXTRAS=service without pyarrow
+	@test -n "$(ENGINE)" || { echo "Needs podman or docker: install one, then run make again."; exit 1; }
+	$(ENGINE) build $(if $(BASE_IMAGE),--build-arg BASE=$(BASE_IMAGE)) --build-arg EXTRAS=$(EXTRAS) -t $(IMAGE) -f deploy/Containerfile .
+
+container-test: image-wheels ## the journey in real containers, which are killed and restarted; installs podman where root may
+	@tools/container_engine.sh
+	SNAVIO_CONTAINERS=1 $(BIN)/python -m pytest -q -rs tests/containers --timeout 900
 
 BASE ?= HEAD~1
 PAIRS ?= 20

@@ -52,9 +52,7 @@ class FastApp(HostedService):
         await host.read_denylist()
         directory = make_directory(host, settings, tables, self.refreshes)
         await host.run(directory, within_s=settings.start_within_s)
-        host.ready_when(
-            lambda: (tables.age_ns(clock.mono_ns()) or 0) < settings.route_stale_ms * 1_000_000
-        )
+        host.ready_when(lambda: (tables.age_ns(clock.mono_ns()) or 0) < settings.route_stale_ms * 1_000_000)
         queues = open_target_queues(host)
         for queue in queues:
             await host.run(queue)

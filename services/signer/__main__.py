@@ -44,30 +44,47 @@ def init(arguments: list[str]) -> int:
 
 
 def join_token(arguments: list[str]) -> int:
-    """Print a join token, which the Signer that runs here makes; returns the exit code."""
-    from services.signer.join_token import make_join_token
+    """Print or write join tokens, which the Signer that runs here makes; returns the exit code."""
+    from services.signer.join_token import make_join_tokens, write_token
 
     services = sorted(MESH_SERVICES - {"signer"})
     parser = argparse.ArgumentParser(
         prog="python -m services.signer join-token",
-        description="Prints a token with which one new instance of a service gets its first certificate, once.",
-        epilog="The new machine writes it into a file, sets [mesh] join_token to that file and [mesh] enrolment to "
-        "Signer's address for newcomers, and starts the service.",
+        description="Makes tokens with which one new instance of a service each gets its first certificate, once.",
+        epilog="The new machine has its token in a file, [mesh] join_token names that file, [mesh] enrolment is "
+        "Signer's address for newcomers, and the service joins when it starts.",
     )
-    parser.add_argument("service", choices=services, metavar="SERVICE", help=f"one of {', '.join(services)}")
+    parser.add_argument(
+        "services", nargs="+", choices=services, metavar="SERVICE", help=f"of {', '.join(services)}"
+    )
     parser.add_argument("--config", type=Path, default=None, help="path of snavio.toml")
-    parser.add_argument("--ttl-s", type=int, default=3600, help="seconds until it ends (default: 3600)")
+    parser.add_argument("--ttl-s", type=int, default=3600, help="seconds until they end (default: 3600)")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=None,
+        help="write <folder>/<service>.token instead of printing; none is replaced",
+    )
     parsed = parser.parse_args(arguments)
     configure(service="signer")
     try:
         mesh, _ = load(SignerSettings, "signer", config=parsed.config)
-        token = asyncio.run(make_join_token(mesh, parsed.service, ttl_s=parsed.ttl_s))
+        wanted = [
+            name
+            for name in parsed.services
+            if parsed.out is None or not (parsed.out / f"{name}.token").exists()
+        ]
+        tokens = asyncio.run(make_join_tokens(mesh, wanted, ttl_s=parsed.ttl_s))
+        for name, token in zip(wanted, tokens, strict=True):
+            if parsed.out is None:
+                sys.stdout.write(f"{token}\n")
+            else:
+                write_token(parsed.out / f"{name}.token", token)
     except Exception as error:
         if (said := start_failure(error)) is None:
             raise
         sys.stderr.write(f"signer join-token: {said}\n")
         return USAGE_ERROR
-    sys.stdout.write(f"{token}\n")
     return 0
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from services.signer.join_token import make_join_token
+from services.signer.join_token import make_join_tokens
 from snavio.domain.enrolment import MAX_OPEN_JOINS, MAX_OPEN_PER_TENANT, Enrolment, Enrolments
 from snavio.errors import (
     BadRequest,
@@ -29,7 +29,8 @@ FAST = spiffe("mesh/fast")
 
 
 async def join_token(control: Control, service: str = "fast", *, ttl_s: int = 3600) -> str:
-    return await make_join_token(control.mesh, service, ttl_s=ttl_s)
+    (token,) = await make_join_tokens(control.mesh, [service], ttl_s=ttl_s)
+    return token
 
 
 def elsewhere(control: Control, machine: Path, token: str | None) -> Path:
@@ -146,7 +147,9 @@ async def test_machine_without_signers_certificate_is_told_where_tokens_are_made
     control: Control, tmp_path: Path
 ) -> None:
     with pytest.raises(StateError, match="Signer's machine"):
-        await make_join_token(control.mesh.model_copy(update={"state_dir": tmp_path / "x"}), "fast", ttl_s=60)
+        await make_join_tokens(
+            control.mesh.model_copy(update={"state_dir": tmp_path / "x"}), ["fast"], ttl_s=60
+        )
 
 
 async def test_instance_waits_for_its_token_and_says_so_at_the_end(control: Control, tmp_path: Path) -> None:
