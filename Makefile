@@ -7,7 +7,7 @@ NATIVE_SOURCES := native/Cargo.toml native/Cargo.lock native/build.rs $(shell fi
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_CONSTRAINT := constraints.txt
 
-.PHONY: help up demo spark-demo down install proto proto-go config-docs metrics-docs build compiled release-fixtures check format test test-native test-servers test-clients test-full image image-wheels container-test bench bench-turns clean
+.PHONY: help up demo spark-demo down install proto proto-go config-docs metrics-docs build compiled release-fixtures check format test test-native test-servers test-clients test-full kubernetes image image-wheels container-test bench bench-turns clean
 .DEFAULT_GOAL := help
 
 help: ## list what can be made
@@ -86,6 +86,7 @@ check: build ## lint, types, formatting, generated code, stub, wire
 	$(BIN)/python tools/generate_hookaidofile.py --check
 	$(BIN)/python tools/generate_metrics.py --check
 	$(BIN)/python tools/generate_schema.py --check
+	$(BIN)/python tools/generate_kubernetes.py --check
 	$(BIN)/python tools/check_proto_comments.py
 	$(BIN)/python tools/check_stub.py
 	$(BIN)/python tools/check_wire.py
@@ -139,6 +140,9 @@ image-wheels: build
 	@rm -rf dist/wheels && mkdir -p dist/wheels
 	@VIRTUAL_ENV="$(CURDIR)/$(VENV)" $(BIN)/maturin build --quiet --release --out dist/wheels
 	@$(BIN)/python -m pip download --quiet --only-binary :all: --dest dist/wheels pip async-timeout "$$(echo dist/wheels/snavio-*.whl)[mesh,otlp,redis,aws]"
+
+kubernetes: build ## write deploy/kubernetes/base from the services and the authorisation table
+	@$(BIN)/python tools/generate_kubernetes.py
 
 image: image-wheels ## the container image `snavio`; ENGINE=podman|docker, BASE_IMAGE=<image with python3>, EXTRAS=service without pyarrow
 	@test -n "$(ENGINE)" || { echo "Needs podman or docker: install one, then run make again."; exit 1; }
