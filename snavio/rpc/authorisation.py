@@ -82,6 +82,8 @@ TABLE: Final[Mapping[str, tuple[AccessRule, ...]]] = MappingProxyType(
         "/snavio.v1.Signer/IssueCertificate": (OPERATOR, ANY_MESH, SERVICE, PRINCIPAL),
         "/snavio.v1.Signer/RevokeCertificate": (OPERATOR,),
         "/snavio.v1.Signer/Denylist": (ANY_MESH,),
+        # Not for operators: who can make a service's certificate is that service, and has every right of it.
+        "/snavio.v1.Signer/CreateJoining": (mesh("signer"),),
         "/snavio.v1.Signer/CreateKeyset": (mesh("registry"), OPERATOR),
         "/snavio.v1.Signer/RotateKeyset": (OPERATOR,),
         "/snavio.v1.Signer/RevokeKey": (OPERATOR,),

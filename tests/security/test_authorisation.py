@@ -132,6 +132,7 @@ EXPECTED = """
     snavio.v1.Signer              GetPublicKeys         anybody
     snavio.v1.Signer              Events                operator
     snavio.v1.Signer              CreateEnrolment       mesh/registry
+    snavio.v1.Signer              CreateJoining         mesh/signer
     snavio.v1.Signer              SetServicePrincipals  mesh/registry
     snavio.v1.Signer              AssumeService         principal service
     snavio.v1.Signer              RevokeIdentity        operator mesh/registry
