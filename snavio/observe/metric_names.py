@@ -13,21 +13,21 @@ from dataclasses import replace
 from typing import Any, Final
 
 from snavio.domain.verdict import Verdict
-from snavio.observe.metric import Kind, Metric
+from snavio.observe.metric import Metric, MetricKind
 
 REASONS: Final = tuple(verdict.reason for verdict in Verdict if verdict is not Verdict.UNDECIDED)
 
 
 def _counter(name: str, unit: str, text: str, *, reads: str = "", **more: Any) -> Metric:
-    return Metric(name, Kind.COUNTER, unit, text, reads=reads, **_starred(reads, more))
+    return Metric(name, MetricKind.COUNTER, unit, text, reads=reads, **_starred(reads, more))
 
 
 def _gauge(name: str, unit: str, text: str, *, reads: str = "", **more: Any) -> Metric:
-    return Metric(name, Kind.GAUGE, unit, text, reads=reads, **_starred(reads, more))
+    return Metric(name, MetricKind.GAUGE, unit, text, reads=reads, **_starred(reads, more))
 
 
 def _times(name: str, text: str, *, reads: str, by: tuple[str, ...] = ()) -> Metric:
-    return Metric(name, Kind.HISTOGRAM, "s", text, reads=reads, by=by)
+    return Metric(name, MetricKind.HISTOGRAM, "s", text, reads=reads, by=by)
 
 
 def _by(services: str, *metrics: Metric) -> tuple[Metric, ...]:
@@ -788,4 +788,4 @@ REPEATED: Final = frozenset(
         "Snavio.Cache.SnapshotLoadFailure",
     }
 )
-"""Readings that another metric tells already."""
+"""MetricReadings that another metric tells already."""
