@@ -452,6 +452,16 @@ MAILBOX: Final = _by(
         reads="rejected_total",
         labels=("reason",),
     ),
+    *(
+        _gauge(f"telemetry_queue_{name}", unit, text, reads=f"telemetry_queue_{name}", labels=("tenant",))
+        for name, unit, text in (
+            ("age_seconds", "s", "Age of the oldest envelope in a tenant's telemetry queue."),
+            ("delayed", "{envelope}", "Envelopes of it that wait for another attempt."),
+            ("sent", "{envelope}", "Envelopes that it has got since the mailbox started."),
+            ("deleted", "{envelope}", "Envelopes of it that were acknowledged since then."),
+            ("dlq_depth", "{envelope}", "Envelopes of it that died."),
+        )
+    ),
     _gauge("inflight_total", "{message}", "Messages under a lease, of all topics.", reads="inflight_total"),
     _gauge(
         "inflight_saturation",
