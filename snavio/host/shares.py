@@ -40,6 +40,8 @@ BOUNDS: Final[Mapping[str, str]] = {
     "connections": "open HTTPS connections",
     "tail_bytes": "bytes of recent events",
     "examinations": "examinations of queues",
+    "lookups": "name look-ups under way",
+    "alert_deliveries": "alert deliveries under way",
 }
 """Every bound that is shared, in words that complete "too many …"."""
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from snavio.observe.metric import Metric, MetricKind
 from snavio.observe.metric_names import (
+    ALERTS,
     CATALOGUE,
     COMMANDS,
     DISPATCH,
@@ -23,6 +24,7 @@ _SECTIONS = (
     ("Fast and Slow", DISPATCH),
     ("The mailbox", MAILBOX),
     ("Relay, the gateway, Registry and Signer", RELAY),
+    ("Health of routes, alerts, egress", ALERTS),
     ("Every service", PROCESS),
 )
 

@@ -633,6 +633,46 @@ RELAY: Final = _by(
     ),
 )
 
+# -- health of routes, alerts, and requests that leave the mesh --------------------------------------------------------
+ALERTS: Final = (
+    _gauge(
+        "route_queues",
+        "{queue}",
+        "Queues of routes by health, as Registry last judged them.",
+        reads="route_queues",
+        labels=("health",),
+        by=("registry",),
+    ),
+    _counter(
+        "snavio.routes.looks_total",
+        "1",
+        "Looks at queues of routes, those that failed, and changes of a queue's health.",
+        reads="routes.*",
+        star="what",
+        by=("registry",),
+    ),
+    *(
+        _counter(name, unit, text, reads=name, labels=labels, by=("relay",))
+        for name, unit, labels, text in (
+            ("alert_occurrences_total", "{event}", ("event",), "Occurrences that are alerts, by event."),
+            ("alert_updates_total", "{message}", (), "Messages that were made of them."),
+            ("alerts_unrouted_total", "{message}", ("event",), "Messages that no channel takes, by event."),
+            ("alerts_delivered_total", "{message}", ("channel",), "Messages delivered, by kind of channel."),
+            ("alert_attempts_failed_total", "{attempt}", ("reason",), "Attempts that failed, by reason."),
+            ("alert_deliveries_given_up_total", "{message}", (), "Messages given up after a day."),
+            ("egress_requests_total", "{request}", ("outcome",), "Requests that left the mesh, by outcome."),
+        )
+    ),
+    _gauge(
+        "snavio.alerts.stored",
+        "1",
+        "What the alert store holds: messages, groups, those that wait, and whether it is full.",
+        reads="alerts.*",
+        star="what",
+        by=("relay",),
+    ),
+)
+
 # -- every service -----------------------------------------------------------------------------------------------------
 PROCESS: Final = (
     _gauge(
@@ -784,7 +824,7 @@ PROCESS: Final = (
     ),
 )
 
-METRICS: Final = (*COMMANDS, *SHIELD, *CATALOGUE, *DISPATCH, *MAILBOX, *RELAY, *PROCESS)
+METRICS: Final = (*COMMANDS, *SHIELD, *CATALOGUE, *DISPATCH, *MAILBOX, *RELAY, *ALERTS, *PROCESS)
 
 ALIASES: Final = {"event.": "events."}
 """Prefixes of readings that mean the same."""

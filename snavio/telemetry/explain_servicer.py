@@ -16,12 +16,13 @@ from snavio.clock import Clock
 from snavio.domain.identity import Identity, IdentityKind
 from snavio.errors import BadRequest, Saturated, SnavioError
 from snavio.rpc.call import Call
+from snavio.rpc.certificate_refusals import CertificateRefusals
 from snavio.rpc.channel import MeshChannel
 from snavio.rpc.methods import Methods
 from snavio.rpc.throttle import Rate, Rates
 from snavio.telemetry.recent_commands import RecentCommands, rows_about
 from snavio.telemetry.trace import trace_of
-from snavio.v1.explain_pb2 import ExplainRequest, ExplainResponse, Trace
+from snavio.v1.explain_pb2 import CertificateRefusal, ExplainRequest, ExplainResponse, Trace
 from snavio.v1.registry_pb2 import ResolveKey, ResolveRequest, ResolveResponse
 
 METHOD: Final = "/snavio.v1.Explain/Explain"
@@ -43,7 +44,9 @@ class ExplainServicer:
         registry: MeshChannel,
         clock: Clock,
         trace_id: Callable[[str], str] = lambda _command: "",
+        refusals: CertificateRefusals | None = None,
     ) -> None:
+        self._refusals = refusals
         self._rates = Rates(EACH, clock=clock)
         self._recent = recent
         self._instance = instance
@@ -79,6 +82,15 @@ class ExplainServicer:
             instance=self._instance,
             trace=told,
             oldest_unix_ns=self._recent.oldest_unix_ns(),
+            refused_certificate=[
+                CertificateRefusal(
+                    identity=one.identity.spiffe_id,
+                    reason=one.reason,
+                    count=one.count,
+                    last_unix_ns=one.last_unix_ns,
+                )
+                for one in (self._refusals.recent(reader) if self._refusals is not None else ())
+            ],
         )
 
     def _look_up(
