@@ -13,7 +13,7 @@ from bench.targets import SHORT, Targets
 from snavio.domain.verdict import Verdict
 from snavio.native import Volume
 from snavio.observe.command_volume import CommandVolume
-from snavio.observe.points import Readings
+from snavio.observe.points import MetricReadings
 from snavio.observe.prometheus_text import prometheus_text
 from snavio.v1.telemetry_pb2 import TelemetryBlock
 from tests.support.mailbox import commands, running_mailbox, send_batch
@@ -63,7 +63,7 @@ async def test_a_scrape_of_ten_thousand_routes_and_a_thousand_topics(tmp_path: P
             await sender.send(send_batch(seq, *((name, commands(1)) for name in names)))
         shown = office.app.host.introspection
         volume.register(shown)
-        readings = Readings(shown)
+        readings = MetricReadings(shown)
         cpu, reading, size = [], [], []
         for _ in range(SCRAPES):
             began = time.process_time()

@@ -49,6 +49,8 @@ class Explanation:
         traces = [message_document(trace, always_print_fields_with_no_presence=True) for trace in self.traces]
         return {
             "command_id": self.command_id,
+            # A command's own id is what correlates it, in logs and spans too.
+            "corr_id": self.command_id,
             "found": bool(traces),
             "trace": traces[-1] if traces else None,
             "earlier": traces[:-1],

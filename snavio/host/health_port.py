@@ -26,7 +26,7 @@ from snavio.host.background import background
 from snavio.host.introspection import Introspection
 from snavio.host.periodic import Periodic
 from snavio.host.small_http import Answer, Connections, Request
-from snavio.observe.points import Readings
+from snavio.observe.points import MetricReadings
 from snavio.observe.prometheus_text import CONTENT_TYPE, prometheus_text
 from snavio.rpc.authorisation import authorise
 from snavio.rpc.certificate_gate import CertificateGate
@@ -65,7 +65,7 @@ class HealthPort:
         self._plain = is_loopback(address)
         self._readiness = readiness
         self._service = introspection.service
-        self._readings = Readings(introspection)
+        self._readings = MetricReadings(introspection)
         self._files = files
         self._gate = gate
         self._peers = Peers(trust_domain=trust_domain)
@@ -82,8 +82,8 @@ class HealthPort:
         """The port that it listens on; 0 before `start`."""
 
     @property
-    def readings(self) -> Readings:
-        """What a scrape tells."""
+    def readings(self) -> MetricReadings:
+        """The source of a scrape."""
         return self._readings
 
     async def start(self) -> None:

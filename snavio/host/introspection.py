@@ -147,7 +147,7 @@ class Introspection:
         self._tables.append((read, forgets))
 
     def every_series(self) -> Iterator[tuple[str, Iterable[Sample], bool]]:
-        """What was added so, and what every process has: metric, samples, and whether it forgets."""
+        """The samples of all of these and of every process: metric, samples, and whether it forgets."""
         for read, forgets in (*self._tables, (self._own_series, frozenset[str]())):
             for metric, samples in read().items():
                 yield metric, samples, metric in forgets

@@ -175,7 +175,7 @@ class ServiceHost(Parts):
         self._ready_parts[name] = condition
 
     def readiness(self) -> dict[str, bool]:
-        """Whether the service takes work, under the empty name, and whether each of its parts does."""
+        """True for the service, under the empty name, and for each of its parts that takes work."""
         serving = self._server is not None and self._server.serving and background().lost_work is None
         parts = {name: serving and condition() for name, condition in self._ready_parts.items()}
         return {"": serving and all(condition() for condition in self._conditions), **parts}

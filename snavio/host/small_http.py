@@ -37,7 +37,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is answered."""
+    """The answer to one request."""
 
     status: HTTPStatus
     body: bytes = b""
@@ -54,7 +54,7 @@ class Connections:
 
     handler: Handler
     paths: frozenset[str]
-    """Those that are counted by name; all others together."""
+    """Counted by name; all others together."""
     most: int = MOST_CONNECTIONS
     head_s: float = HEAD_SECONDS
     answer_s: float = ANSWER_SECONDS

@@ -1,1 +1,1 @@
-"""What operators see from outside: metrics, traces, and the health port."""
+"""The outside of a service for its operators: metrics and traces."""

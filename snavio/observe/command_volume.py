@@ -1,4 +1,4 @@
-"""How many commands there were, by route, source and outcome: the native counters of the service that decided them.
+"""Numbers of commands by route, source and outcome: the native counters of the service that decided them.
 
 Never touched by a command: the native code counts a block of telemetry at a time.
 """

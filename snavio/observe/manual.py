@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from snavio.observe.metric import Kind, Metric
+from snavio.observe.metric import Metric, MetricKind
 from snavio.observe.metric_names import (
+    ALERTS,
     CATALOGUE,
     COMMANDS,
     DISPATCH,
@@ -23,6 +24,7 @@ _SECTIONS = (
     ("Fast and Slow", DISPATCH),
     ("The mailbox", MAILBOX),
     ("Relay, the gateway, Registry and Signer", RELAY),
+    ("Health of routes, alerts, egress", ALERTS),
     ("Every service", PROCESS),
 )
 
@@ -60,7 +62,7 @@ def _rows() -> Iterator[str]:
 
 
 def _row(metric: Metric) -> str:
-    name = f"{metric.prometheus}_bucket" if metric.kind is Kind.HISTOGRAM else metric.prometheus
+    name = f"{metric.prometheus}_bucket" if metric.kind is MetricKind.HISTOGRAM else metric.prometheus
     labels = ", ".join(f"`{label}`" for label in metric.labels)
     by = ", ".join(metric.by) or "all"
     return f"| `{metric.name}` | `{name}` | {metric.kind.value} | {metric.unit} | {labels} | {by} | {metric.help} |"

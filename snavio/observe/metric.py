@@ -11,8 +11,8 @@ OTHER: Final = "other"
 """The value of a label for everything beyond the bound of its table."""
 
 
-class Kind(StrEnum):
-    """How a metric behaves."""
+class MetricKind(StrEnum):
+    """The behaviour of a metric."""
 
     COUNTER = "counter"
     """Only grows, within one life of a process."""
@@ -32,7 +32,7 @@ class Metric:
 
     name: str
     """As in OTLP, and as the documents have it where they give one."""
-    kind: Kind
+    kind: MetricKind
     unit: str
     """As UCUM has it: `s`, `By`, `1`, or what is counted in braces."""
     help: str

@@ -13,21 +13,21 @@ from dataclasses import replace
 from typing import Any, Final
 
 from snavio.domain.verdict import Verdict
-from snavio.observe.metric import Kind, Metric
+from snavio.observe.metric import Metric, MetricKind
 
 REASONS: Final = tuple(verdict.reason for verdict in Verdict if verdict is not Verdict.UNDECIDED)
 
 
 def _counter(name: str, unit: str, text: str, *, reads: str = "", **more: Any) -> Metric:
-    return Metric(name, Kind.COUNTER, unit, text, reads=reads, **_starred(reads, more))
+    return Metric(name, MetricKind.COUNTER, unit, text, reads=reads, **_starred(reads, more))
 
 
 def _gauge(name: str, unit: str, text: str, *, reads: str = "", **more: Any) -> Metric:
-    return Metric(name, Kind.GAUGE, unit, text, reads=reads, **_starred(reads, more))
+    return Metric(name, MetricKind.GAUGE, unit, text, reads=reads, **_starred(reads, more))
 
 
 def _times(name: str, text: str, *, reads: str, by: tuple[str, ...] = ()) -> Metric:
-    return Metric(name, Kind.HISTOGRAM, "s", text, reads=reads, by=by)
+    return Metric(name, MetricKind.HISTOGRAM, "s", text, reads=reads, by=by)
 
 
 def _by(services: str, *metrics: Metric) -> tuple[Metric, ...]:
@@ -452,6 +452,16 @@ MAILBOX: Final = _by(
         reads="rejected_total",
         labels=("reason",),
     ),
+    *(
+        _gauge(f"telemetry_queue_{name}", unit, text, reads=f"telemetry_queue_{name}", labels=("tenant",))
+        for name, unit, text in (
+            ("age_seconds", "s", "Age of the oldest envelope in a tenant's telemetry queue."),
+            ("delayed", "{envelope}", "Envelopes of it that wait for another attempt."),
+            ("sent", "{envelope}", "Envelopes that it has got since the mailbox started."),
+            ("deleted", "{envelope}", "Envelopes of it that were acknowledged since then."),
+            ("dlq_depth", "{envelope}", "Envelopes of it that died."),
+        )
+    ),
     _gauge("inflight_total", "{message}", "Messages under a lease, of all topics.", reads="inflight_total"),
     _gauge(
         "inflight_saturation",
@@ -623,6 +633,46 @@ RELAY: Final = _by(
     ),
 )
 
+# -- health of routes, alerts, and requests that leave the mesh --------------------------------------------------------
+ALERTS: Final = (
+    _gauge(
+        "route_queues",
+        "{queue}",
+        "Queues of routes by health, as Registry last judged them.",
+        reads="route_queues",
+        labels=("health",),
+        by=("registry",),
+    ),
+    _counter(
+        "snavio.routes.looks_total",
+        "1",
+        "Looks at queues of routes, those that failed, and changes of a queue's health.",
+        reads="routes.*",
+        star="what",
+        by=("registry",),
+    ),
+    *(
+        _counter(name, unit, text, reads=name, labels=labels, by=("relay",))
+        for name, unit, labels, text in (
+            ("alert_occurrences_total", "{event}", ("event",), "Occurrences that are alerts, by event."),
+            ("alert_updates_total", "{message}", (), "Messages that were made of them."),
+            ("alerts_unrouted_total", "{message}", ("event",), "Messages that no channel takes, by event."),
+            ("alerts_delivered_total", "{message}", ("channel",), "Messages delivered, by kind of channel."),
+            ("alert_attempts_failed_total", "{attempt}", ("reason",), "Attempts that failed, by reason."),
+            ("alert_deliveries_given_up_total", "{message}", (), "Messages given up after a day."),
+            ("egress_requests_total", "{request}", ("outcome",), "Requests that left the mesh, by outcome."),
+        )
+    ),
+    _gauge(
+        "snavio.alerts.stored",
+        "1",
+        "What the alert store holds: messages, groups, those that wait, and whether it is full.",
+        reads="alerts.*",
+        star="what",
+        by=("relay",),
+    ),
+)
+
 # -- every service -----------------------------------------------------------------------------------------------------
 PROCESS: Final = (
     _gauge(
@@ -774,7 +824,7 @@ PROCESS: Final = (
     ),
 )
 
-METRICS: Final = (*COMMANDS, *SHIELD, *CATALOGUE, *DISPATCH, *MAILBOX, *RELAY, *PROCESS)
+METRICS: Final = (*COMMANDS, *SHIELD, *CATALOGUE, *DISPATCH, *MAILBOX, *RELAY, *ALERTS, *PROCESS)
 
 ALIASES: Final = {"event.": "events."}
 """Prefixes of readings that mean the same."""
@@ -788,4 +838,4 @@ REPEATED: Final = frozenset(
         "Snavio.Cache.SnapshotLoadFailure",
     }
 )
-"""Readings that another metric tells already."""
+"""MetricReadings that another metric tells already."""

@@ -16,9 +16,9 @@ from snavio.clock import Clock
 from snavio.errors import BadRequest, Unavailable
 from snavio.host.introspection import Introspection, LatencyTotals, program_version
 from snavio.host.periodic import Periodic
-from snavio.observe.metric import Kind
+from snavio.observe.metric import MetricKind
 from snavio.observe.otlp_exporters import find_exporter, resource_of
-from snavio.observe.points import Points, Readings
+from snavio.observe.points import MetricReadings, Points
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import Metric, MetricsData
@@ -35,7 +35,7 @@ class MetricsExport:
     def __init__(
         self, introspection: Introspection, *, exporter: Any, clock: Clock, interval_s: float | None = None
     ) -> None:
-        self._readings = Readings(introspection)
+        self._readings = MetricReadings(introspection)
         self._resource = resource_of(introspection)
         self._exporter = exporter
         self._clock = clock
@@ -94,7 +94,7 @@ class MetricsExport:
         for each in points:
             metric = each.metric
             data: Sum | Gauge | Histogram
-            if metric.kind is Kind.HISTOGRAM:
+            if metric.kind is MetricKind.HISTOGRAM:
                 if each.totals is None:
                     continue
                 bounds, counts = _buckets(each.totals)
@@ -107,7 +107,7 @@ class MetricsExport:
                     NumberDataPoint(dict(zip(metric.labels, labels, strict=True)), since, now, _number(value))
                     for labels, value in each.samples
                 ]
-                data = Sum(numbers, cumulative, True) if metric.kind is Kind.COUNTER else Gauge(numbers)
+                data = Sum(numbers, cumulative, True) if metric.kind is MetricKind.COUNTER else Gauge(numbers)
             yield Metric(metric.name, metric.help, metric.unit, data)
 
 

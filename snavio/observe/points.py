@@ -13,7 +13,7 @@ from functools import cache
 from typing import Final
 
 from snavio.host.introspection import Introspection, LatencyTotals, Sample
-from snavio.observe.metric import Kind, Metric
+from snavio.observe.metric import Metric, MetricKind
 from snavio.observe.metric_names import ALIASES, METRICS, REPEATED
 
 MOST_REMEMBERED: Final = 50_000
@@ -31,7 +31,7 @@ class Points:
     totals: LatencyTotals | None = None
 
 
-class Readings:
+class MetricReadings:
     """Turns the readings of one process into points. Used on the thread that counts."""
 
     def __init__(self, introspection: Introspection) -> None:
@@ -40,7 +40,7 @@ class Readings:
         """By metric and labels: the last reading, and what earlier lives of the counted thing had reached."""
         self._remembered = 0
         self.unnamed: set[str] = set()
-        """Readings that no row of the table tells."""
+        """MetricReadings that no row of the table tells."""
 
     def points(self) -> list[Points]:
         """Every metric that this process has now, in the order of the table."""
@@ -53,12 +53,12 @@ class Readings:
                     _labels(metric, service, {metric.labels[0]: value} if metric.labels else {}): 0.0
                     for value in metric.known
                 }
-        for kind, values in ((Kind.COUNTER, reading.counters), (Kind.GAUGE, reading.gauges)):
+        for kind, values in ((MetricKind.COUNTER, reading.counters), (MetricKind.GAUGE, reading.gauges)):
             for name, value in values.items():
                 self._place(name, value, kind, service, found)
         totals: dict[str, LatencyTotals] = {}
         for name, ever in reading.ever.items():
-            placed = _row(name, Kind.HISTOGRAM)
+            placed = _row(name, MetricKind.HISTOGRAM)
             if placed is None:
                 self.unnamed.add(name)
             else:
@@ -75,7 +75,7 @@ class Readings:
         self,
         reading: str,
         value: float,
-        kind: Kind,
+        kind: MetricKind,
         service: str,
         found: dict[str, dict[tuple[str, ...], float]],
     ) -> None:
@@ -123,7 +123,7 @@ def _labels(metric: Metric, service: str, given: Mapping[str, str]) -> tuple[str
 
 
 @cache  # Names of readings come from the program.
-def _row(reading: str, kind: Kind) -> tuple[Metric, str] | None:
+def _row(reading: str, kind: MetricKind) -> tuple[Metric, str] | None:
     """The row that tells a reading, and what its star stands for."""
     for alias, name in ALIASES.items():
         if reading.startswith(alias):

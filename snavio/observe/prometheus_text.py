@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from snavio.host.introspection import Sample
-from snavio.observe.metric import Kind
+from snavio.observe.metric import MetricKind
 from snavio.observe.points import Points
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -25,7 +25,7 @@ def prometheus_text(points: Iterable[Points]) -> bytes:
         name = metric.prometheus
         lines.append(f"# HELP {name} {_escaped_help(metric.help)}")
         lines.append(f"# TYPE {name} {metric.kind.value}")
-        if metric.kind is Kind.HISTOGRAM:
+        if metric.kind is MetricKind.HISTOGRAM:
             lines += _histogram(name, each)
         else:
             lines += _samples(name, metric.labels, each.samples)

@@ -44,7 +44,7 @@ SERVICE: Final = AccessRule(IdentityKind.SERVICE)
 JOB: Final = AccessRule(IdentityKind.JOB, frozenset({"spark"}))
 """The auditor. Another job has no right that this one has."""
 SCRAPER: Final = AccessRule(IdentityKind.JOB, frozenset({"scraper"}))
-"""Whoever collects metrics, such as Prometheus."""
+"""A collector of metrics, such as Prometheus."""
 
 TABLE: Final[Mapping[str, tuple[AccessRule, ...]]] = MappingProxyType(
     {

@@ -24,7 +24,7 @@ ASKING = (
     f"acl diff --since 2026-01-01|acl at discord-bot notify-user|access request {RIGHT} --reason x|"
     f"access ls acme|access grant {RIGHT}|access decline {RIGHT}|keys ls|keys status acme/billing|"
     "keys rotate acme/billing|keys revoke acme/billing hmac-v1|keys minimum acme/billing hmac-v1|certs ls|"
-    "certs revoke 01ab|certs restore spiffe://snavio.local/operator/admin|caps issue acme/bot|"
+    "certs revoke 01ab|certs restore spiffe://snavio.local/operator/admin|certs scraper|caps issue acme/bot|"
     "caps revoke 01ab|caps rotate acme/bot|caps ls acme/bot|bans ls|bans explain acme/billing|bans lift acme/billing|"
     "queue ls|queue stats acme/bot|queue peek acme/bot|queue find acme/bot|queue top|queue cancel acme/bot 1|"
     "queue resume acme/bot 1|queue requeue acme/bot 1|queue purge acme/bot 1|queue dlq ls acme/bot|"

@@ -15,7 +15,7 @@ from services.mailbox.settings import MailboxSettings
 from snavio.clock import SystemClock
 from snavio.errors import Saturated
 from snavio.observe.otlp_metrics import MetricsExport
-from snavio.observe.points import Readings
+from snavio.observe.points import MetricReadings
 from snavio.v1.introspection_pb2 import StatusRequest, StatusResponse
 from tests.support.killable import killable
 from tests.support.mailbox import SECONDS, TOPIC, MailboxFixture, commands, running_mailbox, send_batch
@@ -103,7 +103,7 @@ class Watch:
 
     def __init__(self, office: MailboxFixture) -> None:
         assert office.app is not None
-        self._readings = Readings(office.app.host.introspection)
+        self._readings = MetricReadings(office.app.host.introspection)
         self.export = MetricsExport(
             office.app.host.introspection, exporter=ConsoleMetricExporter(), clock=SystemClock()
         )

@@ -1,4 +1,4 @@
-"""What a running mesh tells a scraper: every reading has a name, and commands are counted once."""
+"""The scrape of a running mesh: every reading has a name, and commands are counted once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from snavio.config import MeshSettings
 from snavio.launch.processes import SERVICES
-from snavio.observe.metric import Kind
+from snavio.observe.metric import MetricKind
 from snavio.observe.metric_names import ALIASES, METRICS, REPEATED
 from snavio.observe.points import _row
 from snavio.rpc.channel import MeshChannel
@@ -81,7 +81,7 @@ def ready(mesh: DemoMesh, service: str) -> str:
 
 
 async def test_every_reading_of_a_mesh_has_a_name(mesh: DemoMesh) -> None:
-    """What `snavio status` shows is exported, and by the services that the table names."""
+    """All of `snavio status` is exported, and by the services that the table names."""
     files = CertificateFiles.in_folder(mesh.certificates("operator-admin"))
     rows = {metric.prometheus for metric in METRICS}
     for service in SERVICES:
@@ -92,9 +92,9 @@ async def test_every_reading_of_a_mesh_has_a_name(mesh: DemoMesh) -> None:
             )
         finally:
             await channel.close()
-        told = [(one.name, Kind.COUNTER) for one in status.counter]
-        told += [(one.name, Kind.GAUGE) for one in status.gauge]
-        told += [(one.name, Kind.HISTOGRAM) for one in status.latency]
+        told = [(one.name, MetricKind.COUNTER) for one in status.counter]
+        told += [(one.name, MetricKind.GAUGE) for one in status.gauge]
+        told += [(one.name, MetricKind.HISTOGRAM) for one in status.latency]
         for name, kind in told:
             base = name.partition("{")[0]
             if base in REPEATED or base in rows or name.startswith(("topic.", *ALIASES)):

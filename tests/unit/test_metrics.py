@@ -12,9 +12,9 @@ from snavio.config import SERVICES
 from snavio.domain.verdict import Verdict
 from snavio.host.introspection import Introspection, Sample
 from snavio.observe.command_volume import CommandVolume
-from snavio.observe.metric import Kind
+from snavio.observe.metric import MetricKind
 from snavio.observe.metric_names import METRICS
-from snavio.observe.points import Points, Readings
+from snavio.observe.points import MetricReadings, Points
 from snavio.observe.prometheus_text import prometheus_text
 from snavio.telemetry.latency import LatencyWindow
 from snavio.v1.telemetry_pb2 import TelemetryBlock
@@ -70,7 +70,7 @@ def test_a_star_becomes_a_label_and_the_longest_pattern_wins() -> None:
         lambda: {"escalated.cache_miss": 3, "escalated.sync": 1, "dispatched": 7}, prefix="dispatch."
     )
     shown.counts(lambda: {"state.issued": 4, "permits": 9, "failed": 2}, prefix="grants.")
-    points = Readings(shown).points()
+    points = MetricReadings(shown).points()
     assert samples(points, "snavio.dispatch.escalated_total") == {("cache_miss",): 3, ("sync",): 1}
     assert samples(points, "snavio.dispatch.sent_total") == {(): 7}
     assert samples(points, "snavio.grants.answers_total") == {("issued",): 4}
@@ -83,20 +83,20 @@ def test_two_services_that_count_the_same_command_have_different_labels() -> Non
     for service in ("shield", "fast"):
         shown = introspection(service)
         shown.counts(lambda: {"Snavio.Cache.Usage.Fresh": 5})
-        told[service] = samples(Readings(shown).points(), "Snavio.Cache.Usage.Fresh")
+        told[service] = samples(MetricReadings(shown).points(), "Snavio.Cache.Usage.Fresh")
     assert told == {"shield": {("keys",): 5}, "fast": {("directory",): 5}}
 
 
 def test_a_reading_that_has_no_row_is_named_and_not_told() -> None:
     shown = introspection()
     shown.counts(lambda: {"nobody.knows.this": 1})
-    readings = Readings(shown)
+    readings = MetricReadings(shown)
     assert b"nobody" not in prometheus_text(readings.points())
     assert readings.unnamed == {"nobody.knows.this"}
 
 
 def test_what_is_known_is_told_as_nothing_until_it_happens() -> None:
-    points = Readings(introspection("shield")).points()
+    points = MetricReadings(introspection("shield")).points()
     assert samples(points, "snavio.shield.answers_total")["hmac-mismatch",] == 0
     assert not any(each.metric.name == "snavio.limits.permits_total" for each in points)
 
@@ -104,7 +104,7 @@ def test_what_is_known_is_told_as_nothing_until_it_happens() -> None:
 def test_a_counter_whose_source_forgets_neither_falls_nor_vanishes() -> None:
     shown, rows = introspection("mailbox"), dict[tuple[str, ...], float]()
     shown.tables(lambda: {"dlq_total": list(rows.items())}, forgets=frozenset({"dlq_total"}))
-    readings, told = Readings(shown), []
+    readings, told = MetricReadings(shown), []
     for now in (3.0, 5.0, None, 2.0, 4.0, None, None, 1.0):
         rows.clear()
         if now is not None:
@@ -117,7 +117,9 @@ def text_of(*values: Sample) -> list[str]:
     shown = introspection("mailbox")
     shown.series("dlq_depth", lambda: values)
     return [
-        line for line in prometheus_text(Readings(shown).points()).decode().split("\n") if "dlq_depth" in line
+        line
+        for line in prometheus_text(MetricReadings(shown).points()).decode().split("\n")
+        if "dlq_depth" in line
     ]
 
 
@@ -138,13 +140,13 @@ def test_a_latency_is_a_histogram_whose_buckets_add_up() -> None:
         window.add(us * 1000, count=2)
     shown = Introspection("shield", clock=clock)
     shown.times("admit_to_verdict", window.read, ever=window.ever)
-    lines = prometheus_text(Readings(shown).points()).decode().split("\n")
+    lines = prometheus_text(MetricReadings(shown).points()).decode().split("\n")
     name = "snavio_shield_answer_seconds"
     counts = [float(line.split()[1]) for line in lines if line.startswith(f"{name}_bucket")]
     assert counts == sorted(counts) and counts[-1] == 10 and counts[-2] == 8
     assert f"{name}_count 10" in lines
     kinds = {metric.kind for metric in METRICS if metric.prometheus == name}
-    assert kinds == {Kind.HISTOGRAM} and f"# TYPE {name} histogram" in lines
+    assert kinds == {MetricKind.HISTOGRAM} and f"# TYPE {name} histogram" in lines
 
 
 def block_of(targets: Iterable[str], *, topic: str = "", verdict: Verdict = Verdict.ROUTE_MISSING) -> bytes:
@@ -164,7 +166,7 @@ def test_a_hundred_thousand_names_of_targets_are_one_row() -> None:
     volume.add(block_of(["bot"], topic="acme/bot", verdict=Verdict.DELIVERED))
     for start in range(0, 100_000, 1000):
         volume.add(block_of(f"t{number}" for number in range(start, start + 1000)))
-    points = Readings(shown).points()
+    points = MetricReadings(shown).points()
     assert samples(points, "snavio.route.commands_total") == {
         ("bot", "go", "delivered"): 1,
         ("other", "other", "route-missing"): 100_000,
@@ -181,7 +183,7 @@ def test_a_tenant_with_a_hundred_thousand_routes_leaves_half_of_the_rows_to_othe
         names = (f"t{number}" for number in range(start, start + 1000))
         volume.add(block_of(names, topic="evil/t", verdict=Verdict.DELIVERED))
     volume.add(block_of(["bot"], topic="acme/bot", verdict=Verdict.DELIVERED))
-    told = samples(Readings(shown).points(), "snavio.route.commands_total")
+    told = samples(MetricReadings(shown).points(), "snavio.route.commands_total")
     assert told["bot", "go", "delivered"] == 1 and told["other", "other", "delivered"] == 90_000
     assert len(told) == 10_002
 
