@@ -78,7 +78,7 @@ def stateful_set(service: str) -> dict[str, Any]:
     volumes: list[dict[str, Any]] = [
         {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}},
     ]
-    mounts = [
+    mounts: list[dict[str, Any]] = [
         {"name": "state", "mountPath": "/var/lib/snavio"},
         {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 the container's own
     ]
@@ -279,7 +279,7 @@ def files() -> dict[str, str]:
     return made
 
 
-class _Plain(yaml.SafeDumper):
+class _Plain(yaml.SafeDumper):  # type: ignore[misc]  # has no types
     """No anchors: a reader should not have to look elsewhere."""
 
     def ignore_aliases(self, data: Any) -> bool:

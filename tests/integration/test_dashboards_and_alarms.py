@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml  # type: ignore[import-untyped]
+import yaml
 
 from snavio.launch.processes import SERVICES
 from tests.integration.test_metrics_of_a_mesh import scrape
