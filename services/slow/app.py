@@ -18,24 +18,22 @@ from services.slow.settings import SlowSettings
 from services.slow.strict import Strict
 from snavio.clock import Clock
 from snavio.config import MeshSettings
-from snavio.host.service import HostedService, ServiceHost
+from snavio.host.service import HostedService
 from snavio.host.target_queues import open_target_queues
 from snavio.ports.coordination import Coordination
 from snavio.rpc.limits import HOP_WINDOW_BYTES
 
 
-class SlowApp(HostedService):
+class SlowApp(HostedService[SlowSettings]):
     """One Slow process. `store` stands in for the configured coordination store in tests."""
+
+    service = "slow"
 
     def __init__(
         self, mesh: MeshSettings, settings: SlowSettings, clock: Clock, *, store: Coordination | None = None
     ) -> None:
         require_long_leases(mesh, settings)
-        host = ServiceHost(
-            "slow", mesh, clock=clock, instance=settings.instance, start_within_s=settings.start_within_s
-        )
-        super().__init__(host)
-        self._settings = settings
+        super().__init__(mesh, settings, clock)
         self._store = store
 
     async def compose(self) -> int:

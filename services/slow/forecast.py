@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from services.slow.lane_rules import LaneRules, quota_rule, rule_of
 from snavio.domain.quota import LimitRule
@@ -18,42 +19,34 @@ from snavio.v1 import slow_pb2 as wire
 from snavio.v1.registry_pb2 import Resolution
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Forecasts:
     """Answers Registry, which has checked who asks."""
 
-    def __init__(
-        self,
-        *,
-        lane_rules: LaneRules,
-        store: Coordination,
-        queues: Sequence[TargetQueue],
-        waiting: Callable[[str], int],
-        timeout_ms: int,
-    ) -> None:
-        self._lane_rules = lane_rules
-        self._store = store
-        self._queues = queues
-        self._waiting = waiting
-        self._timeout_ms = timeout_ms
+    lane_rules: LaneRules
+    store: Coordination
+    queues: Sequence[TargetQueue]
+    waiting: Callable[[str], int]
+    timeout_ms: int
 
     async def forecast(self, request: wire.ForecastRequest, _call: Call) -> wire.ForecastResponse:
         """Unavailable where Registry could not be asked."""
         key = (request.source, request.target, request.name)
-        resolution = (await self._lane_rules.resolve([key], timeout_ms=self._timeout_ms))[key]
+        resolution = (await self.lane_rules.resolve([key], timeout_ms=self.timeout_ms))[key]
         if isinstance(resolution, tuple):
             raise Unavailable(resolution[2])
         answer = wire.ForecastResponse(
-            routed=resolution.HasField("route"), waiting=self._waiting(request.source), store_answers=True
+            routed=resolution.HasField("route"), waiting=self.waiting(request.source), store_answers=True
         )
         if not answer.routed:
             return answer
         place = max(0, resolution.route.queue_kind - 1)
-        answer.queue_connected = place < len(self._queues) and self._queues[place].connected.is_set()
+        answer.queue_connected = place < len(self.queues) and self.queues[place].connected.is_set()
         asks = _asks(key, resolution)
         if asks:
             try:
-                async with asyncio.timeout(self._timeout_ms / 1000):
-                    permits = await self._store.take(asks)
+                async with asyncio.timeout(self.timeout_ms / 1000):
+                    permits = await self.store.take(asks)
             except (SnavioError, TimeoutError):
                 answer.store_answers = False
                 return answer
