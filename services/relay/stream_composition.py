@@ -23,7 +23,6 @@ from services.relay.tenant_keys import TenantKeys
 from services.relay.undelivered import Undelivered
 from snavio.domain.stream import Position
 from snavio.host.service import ServiceHost
-from snavio.ports.archive import Archive
 from snavio.ports.outbox import Outbox
 from snavio.ports.tenant_streams import StreamEntry
 from snavio.wiring import open_tenant_streams
@@ -42,10 +41,10 @@ async def compose_streams(
     settings: RelaySettings,
     *,
     outbox: Outbox,
-    archive: Archive,
     waiting: PendingPages,
     intake: PageIntake,
     names: DirectoryNames,
+    undelivered: Undelivered,
 ) -> StreamParts:
     """Open the streams and start the work on them."""
     clock = host.clock
@@ -56,7 +55,7 @@ async def compose_streams(
         tails=tails,
         mailbox=host.channel("mailbox", sends=True),
         tell=intake.record,
-        undelivered=Undelivered(archive=archive, tell=intake.record),
+        undelivered=undelivered,
         clock=clock,
     )
 
