@@ -17,7 +17,7 @@ from pathlib import Path
 from bench.meters import percentile, record, resident_mb
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, IdentityKind
 from snavio.sdk import EventStream, Producer, ReceivedEvents
-from tests.support.https import SERVER_NAME, context
+from tests.support.https import SERVER_NAME, HttpsClient, context
 from tests.support.mesh import NAME, TARGET, DemoMesh, demo_mesh
 
 READERS = 1000
@@ -44,7 +44,13 @@ async def principal(mesh: DemoMesh, tenant: str, name: str = "ci") -> tuple[Path
             await operator.create_tenant(tenant)
         identity = Identity(DEFAULT_TRUST_DOMAIN, IdentityKind.PRINCIPAL, name, tenant)
         folder = mesh.certificates(f"{tenant}-{name}")
-        return folder, await operator.certify(identity, folder)
+        serial = await operator.certify(identity, folder)
+    gateway = HttpsClient(mesh.processes.mesh.https, ca=folder / "ca.pem", folder=folder)
+    async with asyncio.timeout(60):
+        # It hears of a new tenant a moment later.
+        while (await gateway.get(f"/v1/tenants/{tenant}/config")).status == 404:
+            await asyncio.sleep(0.1)
+    return folder, serial
 
 
 class Reader:
