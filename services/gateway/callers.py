@@ -28,10 +28,16 @@ class StreamScope:
 
     sources: frozenset[str] = frozenset()
     families: frozenset[str] = frozenset()
+    failures: bool = False
+    """Only envelopes with a refusal or a failure in them."""
 
-    def narrowed(self, sources: frozenset[str], families: frozenset[str]) -> StreamScope:
+    def narrowed(self, wanted: StreamScope) -> StreamScope:
         """The scope of a request within this one; NotAllowed where that leaves nothing."""
-        return StreamScope(_within(self.sources, sources, "source"), _within(self.families, families, "type"))
+        return StreamScope(
+            _within(self.sources, wanted.sources, "source"),
+            _within(self.families, wanted.families, "type"),
+            self.failures or wanted.failures,
+        )
 
 
 EVERYTHING: Final = StreamScope()

@@ -72,6 +72,12 @@ OPERATIONS: Final = (
                 "schema": {"type": "array", "items": {"type": "string"}, "maxItems": 64},
             },
             {
+                "name": "only",
+                "in": "query",
+                "description": "`failures`: only envelopes with a refused or failed command in them.",
+                "schema": {"type": "string", "enum": ["failures"]},
+            },
+            {
                 "name": "type",
                 "in": "query",
                 "description": "Only envelopes of this type; may be repeated.",
@@ -107,6 +113,28 @@ OPERATIONS: Final = (
         "application/json",
         "Key sets by source.",
         (_TENANT,),
+    ),
+    HttpOperation(
+        "GET",
+        "/v1/tenants/{tenant}/alerts",
+        "The tenant's alerts, newest first: what its dashboard shows.",
+        "application/json",
+        "Alerts with their channels; `more` if there are older ones.",
+        (
+            _TENANT,
+            {
+                "name": "open",
+                "in": "query",
+                "description": "`true`: only those that nobody acknowledged.",
+                "schema": {"type": "boolean"},
+            },
+            {
+                "name": "before",
+                "in": "query",
+                "description": "Only those older than this one.",
+                "schema": {"type": "string", "maxLength": 64},
+            },
+        ),
     ),
 )
 

@@ -138,7 +138,13 @@ async def compose_parts(
     )
     receiving = Receiving(delivery=delivery, rows=rows, waiters=waiters, stopping=stopping, clock=clock)
     intake = BatchIntake(
-        store=store, commits=commits, delivery=delivery, settlements=settlements, rows=rows, clock=clock
+        store=store,
+        commits=commits,
+        delivery=delivery,
+        settlements=settlements,
+        rows=rows,
+        clock=clock,
+        tracer=host.tracer,
     )
     storing = SendCommit(
         commits=commits, delivery=delivery, intake=intake, settlements=settlements, rows=rows

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from services.relay.alerts.composition import RelayAlerts
 from services.relay.cutting import Cutting
 from services.relay.directory_names import DirectoryNames
 from services.relay.page_intake import PageIntake
@@ -20,6 +21,7 @@ from services.relay.stream_retention import StreamRetention
 from services.relay.stream_servicer import StreamServicer
 from services.relay.stream_tails import StreamTails
 from services.relay.tenant_keys import TenantKeys
+from services.relay.undelivered import Undelivered
 from snavio.domain.stream import Position
 from snavio.host.service import ServiceHost
 from snavio.ports.outbox import Outbox
@@ -43,6 +45,8 @@ async def compose_streams(
     waiting: PendingPages,
     intake: PageIntake,
     names: DirectoryNames,
+    undelivered: Undelivered,
+    alerts: RelayAlerts,
 ) -> StreamParts:
     """Open the streams and start the work on them."""
     clock = host.clock
@@ -53,6 +57,7 @@ async def compose_streams(
         tails=tails,
         mailbox=host.channel("mailbox", sends=True),
         tell=intake.record,
+        undelivered=undelivered,
         clock=clock,
     )
 
@@ -75,6 +80,7 @@ async def compose_streams(
         clock=clock,
         told_per_s=settings.stream_events_per_s,
         cut=sealing.nudge,
+        alerts=alerts.alerting,
     )
     retention = StreamRetention(
         streams=streams,
@@ -97,7 +103,7 @@ async def compose_streams(
     host.introspection.gauges(queues.gauges, prefix="queues.")
     host.introspection.gauges(sealing.gauges, prefix="sealing.")
     host.introspection.gauges(tails.gauges, prefix="stream_tails.")
-    statements = Statements(streams=streams, signing=signing, clock=clock)
+    statements = Statements(streams=streams, signing=signing, clock=clock, members=alerts.members)
     return StreamParts(
         StreamServicer(tails=tails, statements=statements, send_again=queues.send_again), tails
     )

@@ -147,6 +147,7 @@ _DOCUMENTS: Final[Mapping[str, Callable[[Any], dict[str, Any]]]] = {
         "name": value.name,
         "kind": CHANNELS[value.channel],
         "address": value.address or None,
+        "events": list(value.event) or None,
     },
     "topic_rule": lambda value: {
         "topic": value.topic,

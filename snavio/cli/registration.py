@@ -235,7 +235,8 @@ class _Reading:
 
     def _alert(self, row: Mapping[str, Any]) -> AlertChannel:
         channel = _choice(ChannelKind, row["kind"], "alert.kind")
-        return AlertChannel(self.tenant, row["name"], channel, row.get("address", ""))
+        events = tuple(row.get("events", ()))
+        return AlertChannel(self.tenant, row["name"], channel, row.get("address", ""), events)
 
     def _topic(self, row: Mapping[str, Any]) -> TopicRule:
         numbers = {rule: row[rule] for rule in BOUNDS if rule in row}

@@ -81,7 +81,7 @@ TABLES: Final[Mapping[str, Keys]] = {
         "cooldown_seconds": (int, False),
         "shadow": (bool, False),
     },
-    "alert": {"name": (str, True), "kind": (str, True), "address": (str, False)},
+    "alert": {"name": (str, True), "kind": (str, True), "address": (str, False), "events": (list, False)},
     "topic": {
         "name": (str, True),
         "when_full": (str, False),

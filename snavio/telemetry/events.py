@@ -214,6 +214,22 @@ class CertificateRefused(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class RouteHealthChanged(Event):
+    """The queue of a route became healthy, or is not any more; `count` queues did, where many did at once."""
+
+    name: ClassVar[str] = schema.ROUTE_HEALTH
+
+    tenant: str
+    target: str
+    topic: str
+    reason: str
+    """The status."""
+    detail: str
+    """Status before it, and the evidence."""
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class StreamOpened(Event):
     """A gateway began to serve a tenant's events to a reader."""
 
@@ -222,6 +238,17 @@ class StreamOpened(Event):
     tenant: str
     detail: str
     """Reader, serial of its certificate, number after which it reads, and its filters."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishFailed(Event):
+    """An envelope that its tenant's queue refused for good."""
+
+    name: ClassVar[str] = schema.PUBLISH_FAILED
+
+    tenant: str
+    reason: str
+    detail: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,6 +146,8 @@ CERTIFICATE_REFUSED: Final = "snavio.certificate.refused"
 CACHE_EXPIRED: Final = "snavio.cache.expired"
 STREAM_OPENED: Final = "snavio.stream.opened"
 STREAM_VERIFICATION_FAILED: Final = "snavio.stream.verification_failed"
+PUBLISH_FAILED: Final = "snavio.telemetry.publish_failed"
+ROUTE_HEALTH: Final = "snavio.route.health"
 
 EVENTS: Final = (
     EventType(
@@ -268,6 +270,17 @@ EVENTS: Final = (
         "A gateway read an envelope that could not be believed, and handed it to nobody.",
         {"tenant": "tenant", "reason": "reason", "detail": "detail"},
         internal=True,
+    ),
+    EventType(
+        PUBLISH_FAILED,
+        "A tenant's queue refused an envelope for good; `detail` names it and where it is kept.",
+        {"tenant": "tenant", "reason": "reason", "detail": "detail"},
+        internal=True,
+    ),
+    EventType(
+        ROUTE_HEALTH,
+        "The queue of a route became healthy, slow, growing, stalled, unreachable or unpolled.",
+        _same("tenant", "target", "topic", "reason", "detail"),
     ),
 )
 

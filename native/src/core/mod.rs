@@ -41,6 +41,7 @@ pub mod phases;
 pub mod plan;
 pub mod reframer;
 pub mod replay;
+pub mod sampled;
 pub mod seals;
 pub mod sending;
 pub mod split;
@@ -50,6 +51,7 @@ pub mod tenants;
 mod testing;
 pub mod unknown;
 pub mod verdict;
+pub mod volume;
 pub mod wal;
 
 // Snapshots of the directory.

@@ -34,6 +34,7 @@ from snavio.native import (
     shard_of,
     slice_runs,
 )
+from snavio.observe.tracer import Tracer
 from snavio.ports.mailbox_store import (
     KEY_BYTES,
     MAX_ROW_MESSAGES,
@@ -83,6 +84,8 @@ class Sender:
 
     peer: str
     epoch: int
+    service: str = ""
+    """`fast` or `slow`."""
 
 
 class BatchIntake:
@@ -97,7 +100,9 @@ class BatchIntake:
         settlements: Settlements,
         rows: BatchReader,
         clock: Clock,
+        tracer: Tracer | None = None,
     ) -> None:
+        self._tracer = tracer
         self._store = store
         self._commits = commits
         self._delivery = delivery
@@ -130,9 +135,7 @@ class BatchIntake:
             final(ledger.close(Verdict.DELIVERY_FAILURE, 0, "Not the number of a batch."))
             return
         origin = Origin(sender.peer, sender.epoch, ledger.batch_seq)
-        for topic, count, _ in sending.topics:
-            if self._delivery.overflow.unread(topic, count):
-                await self._read_oldest(topic, count)
+        await self._read_oldest(sending)
         # A resend over a new connection may overtake the fsync of the first copy: both get that one's answer.
         if origin in self._underway:
             self._underway[origin].append(final)
@@ -176,6 +179,10 @@ class BatchIntake:
                 self.bring_in(outcome, taken)
             else:
                 self._release(send.batches, taken)
+            if self._tracer is not None and (sampled := sending.sampled()):
+                self._tracer.batch(
+                    sampled, began_mono_ns=arrived_mono_ns, codes=ledger.codes, parent=sender.service
+                )
 
         try:
             self._commits.submit(
@@ -186,13 +193,14 @@ class BatchIntake:
         except SnavioError as error:
             heard(error)
 
-    async def _read_oldest(self, topic: str, messages: int) -> None:
-        """Read what a full topic may have to bury, if nothing of it is in memory."""
-        while self._delivery.overflow.unread(topic, messages):
-            asked = self._delivery.window.shortage(topic)
-            if asked is None:
-                return
-            await self._rows.refill(self._delivery, asked)
+    async def _read_oldest(self, sending: Sending) -> None:
+        """Read what full topics may have to bury, if nothing of it is in memory."""
+        for topic, messages, _ in sending.topics:
+            while self._delivery.overflow.unread(topic, messages):
+                asked = self._delivery.window.shortage(topic)
+                if asked is None:
+                    break
+                await self._rows.refill(self._delivery, asked)
 
     def _admit(
         self,

@@ -170,6 +170,13 @@ class TopicTable:
         topic.stored = True
         topic.kept_until_mono_ns = max(topic.kept_until_mono_ns, self._clock.mono_ns() + KEPT_EMPTY_NS)
 
+    def received(self, name: str, receiver: str) -> None:
+        """Messages were handed out: what watches over routes asks when, and to whom."""
+        topic = self.by_name.get(name)
+        if topic is not None:
+            topic.received_unix_ns = self._clock.unix_ns()
+            topic.receiver = receiver
+
     # -- numbers ---------------------------------------------------------------------------------------
 
     def counts(self, name: str) -> Counts | None:
@@ -194,6 +201,8 @@ class TopicTable:
             topic.ordering.deepest,
             topic.stored_total,
             topic.acked_total,
+            topic.received_unix_ns,
+            topic.receiver,
             *self._waiting_since(topic),
             self._when_full(name),
         )
