@@ -96,7 +96,7 @@ async def test_I_11_mailbox_is_a_pipe_that_copies_and_ranks_nothing(office: Mail
         "each to one of them, in order"
     )
     pipe = {"Send", "SendAll", "SendStream", "Receive", "RecvStream", "Ack", "Nack", "Extend"}
-    oversight = {"Stats", "Peek", "List", "Change"}
+    oversight = {"Stats", "Peek", "List", "Change", "Probe"}
     methods = {method.name for method in mail.DESCRIPTOR.services_by_name["Mailbox"].methods}
     assert methods == pipe | oversight
 

@@ -1574,7 +1574,9 @@ func (x *SettleResponse) GetCodes() []byte {
 type StatsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The topic; empty for every topic that the caller may see.
-	Topic         string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	Topic string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	// Several topics, at most 1000, instead of `topic`; those that are not there are left out of the answer.
+	Topics        []string `protobuf:"bytes,2,rep,name=topics,proto3" json:"topics,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1616,6 +1618,13 @@ func (x *StatsRequest) GetTopic() string {
 	return ""
 }
 
+func (x *StatsRequest) GetTopics() []string {
+	if x != nil {
+		return x.Topics
+	}
+	return nil
+}
+
 // Counts of one topic.
 type TopicStats struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1643,14 +1652,18 @@ type TopicStats struct {
 	StoredTotal uint64 `protobuf:"varint,11,opt,name=stored_total,json=storedTotal,proto3" json:"stored_total,omitempty"`
 	// Messages that were acknowledged since the mailbox started.
 	AckedTotal uint64 `protobuf:"varint,12,opt,name=acked_total,json=ackedTotal,proto3" json:"acked_total,omitempty"`
+	// When messages were last handed out since the mailbox started, nanoseconds since the epoch; 0 for never.
+	LastReceivedUnixNs int64 `protobuf:"varint,13,opt,name=last_received_unix_ns,json=lastReceivedUnixNs,proto3" json:"last_received_unix_ns,omitempty"`
+	// Identity of the caller that got them.
+	LastReceiver string `protobuf:"bytes,14,opt,name=last_receiver,json=lastReceiver,proto3" json:"last_receiver,omitempty"`
 	// Time at which the oldest message that may be received now was stored, nanoseconds since the epoch; 0 when there is
 	// none.
-	OldestReadyUnixNs int64 `protobuf:"varint,13,opt,name=oldest_ready_unix_ns,json=oldestReadyUnixNs,proto3" json:"oldest_ready_unix_ns,omitempty"`
+	OldestReadyUnixNs int64 `protobuf:"varint,15,opt,name=oldest_ready_unix_ns,json=oldestReadyUnixNs,proto3" json:"oldest_ready_unix_ns,omitempty"`
 	// Since when the message that waits longest for a consumer could have been received, nanoseconds since the epoch; when
 	// all wait for a time to come, the earliest of these times. 0 when nothing waits.
-	EarliestRunUnixNs int64 `protobuf:"varint,14,opt,name=earliest_run_unix_ns,json=earliestRunUnixNs,proto3" json:"earliest_run_unix_ns,omitempty"`
+	EarliestRunUnixNs int64 `protobuf:"varint,16,opt,name=earliest_run_unix_ns,json=earliestRunUnixNs,proto3" json:"earliest_run_unix_ns,omitempty"`
 	// What happens to a message that finds the topic full: "refuse" or "bury-oldest".
-	WhenFull      string `protobuf:"bytes,15,opt,name=when_full,json=whenFull,proto3" json:"when_full,omitempty"`
+	WhenFull      string `protobuf:"bytes,17,opt,name=when_full,json=whenFull,proto3" json:"when_full,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1767,6 +1780,20 @@ func (x *TopicStats) GetAckedTotal() uint64 {
 		return x.AckedTotal
 	}
 	return 0
+}
+
+func (x *TopicStats) GetLastReceivedUnixNs() int64 {
+	if x != nil {
+		return x.LastReceivedUnixNs
+	}
+	return 0
+}
+
+func (x *TopicStats) GetLastReceiver() string {
+	if x != nil {
+		return x.LastReceiver
+	}
+	return ""
 }
 
 func (x *TopicStats) GetOldestReadyUnixNs() int64 {
@@ -3247,9 +3274,10 @@ const file_snavio_v1_mailbox_proto_rawDesc = "" +
 	"\rvisibility_ms\x18\x03 \x01(\rR\fvisibilityMs\x12\x10\n" +
 	"\x03add\x18\x04 \x01(\bR\x03add\"&\n" +
 	"\x0eSettleResponse\x12\x14\n" +
-	"\x05codes\x18\x01 \x01(\fR\x05codes\"$\n" +
+	"\x05codes\x18\x01 \x01(\fR\x05codes\"<\n" +
 	"\fStatsRequest\x12\x14\n" +
-	"\x05topic\x18\x01 \x01(\tR\x05topic\"\xb4\x04\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x16\n" +
+	"\x06topics\x18\x02 \x03(\tR\x06topics\"\x8c\x05\n" +
 	"\n" +
 	"TopicStats\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x14\n" +
@@ -3266,10 +3294,12 @@ const file_snavio_v1_mailbox_proto_rawDesc = "" +
 	"dlqProfile\x12!\n" +
 	"\fstored_total\x18\v \x01(\x04R\vstoredTotal\x12\x1f\n" +
 	"\vacked_total\x18\f \x01(\x04R\n" +
-	"ackedTotal\x12/\n" +
-	"\x14oldest_ready_unix_ns\x18\r \x01(\x03R\x11oldestReadyUnixNs\x12/\n" +
-	"\x14earliest_run_unix_ns\x18\x0e \x01(\x03R\x11earliestRunUnixNs\x12\x1b\n" +
-	"\twhen_full\x18\x0f \x01(\tR\bwhenFull\x1a7\n" +
+	"ackedTotal\x121\n" +
+	"\x15last_received_unix_ns\x18\r \x01(\x03R\x12lastReceivedUnixNs\x12#\n" +
+	"\rlast_receiver\x18\x0e \x01(\tR\flastReceiver\x12/\n" +
+	"\x14oldest_ready_unix_ns\x18\x0f \x01(\x03R\x11oldestReadyUnixNs\x12/\n" +
+	"\x14earliest_run_unix_ns\x18\x10 \x01(\x03R\x11earliestRunUnixNs\x12\x1b\n" +
+	"\twhen_full\x18\x11 \x01(\tR\bwhenFull\x1a7\n" +
 	"\tDiedEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"<\n" +

@@ -875,7 +875,9 @@ type KeysetStatus struct {
 	// Signer's clock, nanoseconds since the epoch.
 	NowUnixNs int64 `protobuf:"varint,7,opt,name=now_unix_ns,json=nowUnixNs,proto3" json:"now_unix_ns,omitempty"`
 	// Every Shield that may admit commands, ordered by name.
-	Holder        []*KeyHolder `protobuf:"bytes,8,rep,name=holder,proto3" json:"holder,omitempty"`
+	Holder []*KeyHolder `protobuf:"bytes,8,rep,name=holder,proto3" json:"holder,omitempty"`
+	// The retirement that is rehearsed; absent if none is.
+	Rehearsal     *KeyRehearsal `protobuf:"bytes,9,opt,name=rehearsal,proto3" json:"rehearsal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -966,6 +968,86 @@ func (x *KeysetStatus) GetHolder() []*KeyHolder {
 	return nil
 }
 
+func (x *KeysetStatus) GetRehearsal() *KeyRehearsal {
+	if x != nil {
+		return x.Rehearsal
+	}
+	return nil
+}
+
+// A minimum that is rehearsed: everything is admitted, and what it would refuse is counted.
+type KeyRehearsal struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Versions below this one would be refused.
+	Minimum string `protobuf:"bytes,1,opt,name=minimum,proto3" json:"minimum,omitempty"`
+	// Its beginning, nanoseconds since the epoch.
+	SinceUnixNs int64 `protobuf:"varint,2,opt,name=since_unix_ns,json=sinceUnixNs,proto3" json:"since_unix_ns,omitempty"`
+	// Commands since then that it would have refused.
+	WouldRefuse uint64 `protobuf:"varint,3,opt,name=would_refuse,json=wouldRefuse,proto3" json:"would_refuse,omitempty"`
+	// The last of them, nanoseconds since the epoch; 0 for none.
+	LastUnixNs    int64 `protobuf:"varint,4,opt,name=last_unix_ns,json=lastUnixNs,proto3" json:"last_unix_ns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeyRehearsal) Reset() {
+	*x = KeyRehearsal{}
+	mi := &file_snavio_v1_signer_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeyRehearsal) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeyRehearsal) ProtoMessage() {}
+
+func (x *KeyRehearsal) ProtoReflect() protoreflect.Message {
+	mi := &file_snavio_v1_signer_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeyRehearsal.ProtoReflect.Descriptor instead.
+func (*KeyRehearsal) Descriptor() ([]byte, []int) {
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *KeyRehearsal) GetMinimum() string {
+	if x != nil {
+		return x.Minimum
+	}
+	return ""
+}
+
+func (x *KeyRehearsal) GetSinceUnixNs() int64 {
+	if x != nil {
+		return x.SinceUnixNs
+	}
+	return 0
+}
+
+func (x *KeyRehearsal) GetWouldRefuse() uint64 {
+	if x != nil {
+		return x.WouldRefuse
+	}
+	return 0
+}
+
+func (x *KeyRehearsal) GetLastUnixNs() int64 {
+	if x != nil {
+		return x.LastUnixNs
+	}
+	return 0
+}
+
 // A Shield and its state of a key set.
 type KeyHolder struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -984,7 +1066,7 @@ type KeyHolder struct {
 
 func (x *KeyHolder) Reset() {
 	*x = KeyHolder{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[13]
+	mi := &file_snavio_v1_signer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -996,7 +1078,7 @@ func (x *KeyHolder) String() string {
 func (*KeyHolder) ProtoMessage() {}
 
 func (x *KeyHolder) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[13]
+	mi := &file_snavio_v1_signer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1009,7 +1091,7 @@ func (x *KeyHolder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyHolder.ProtoReflect.Descriptor instead.
 func (*KeyHolder) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{13}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *KeyHolder) GetName() string {
@@ -1054,14 +1136,16 @@ type KeyVersionUse struct {
 	// Ending it now would refuse no producer, as far as Signer knows.
 	SafeToRetire bool `protobuf:"varint,5,opt,name=safe_to_retire,json=safeToRetire,proto3" json:"safe_to_retire,omitempty"`
 	// Reason for `safe_to_retire`, in one sentence.
-	RetireReason  string `protobuf:"bytes,6,opt,name=retire_reason,json=retireReason,proto3" json:"retire_reason,omitempty"`
+	RetireReason string `protobuf:"bytes,6,opt,name=retire_reason,json=retireReason,proto3" json:"retire_reason,omitempty"`
+	// Commands admitted under it during the last 48 hours, which `safe_to_retire` goes by.
+	LastTwoDays   uint64 `protobuf:"varint,7,opt,name=last_two_days,json=lastTwoDays,proto3" json:"last_two_days,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *KeyVersionUse) Reset() {
 	*x = KeyVersionUse{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[14]
+	mi := &file_snavio_v1_signer_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1073,7 +1157,7 @@ func (x *KeyVersionUse) String() string {
 func (*KeyVersionUse) ProtoMessage() {}
 
 func (x *KeyVersionUse) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[14]
+	mi := &file_snavio_v1_signer_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1086,7 +1170,7 @@ func (x *KeyVersionUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyVersionUse.ProtoReflect.Descriptor instead.
 func (*KeyVersionUse) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{14}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *KeyVersionUse) GetVersion() string {
@@ -1131,6 +1215,13 @@ func (x *KeyVersionUse) GetRetireReason() string {
 	return ""
 }
 
+func (x *KeyVersionUse) GetLastTwoDays() uint64 {
+	if x != nil {
+		return x.LastTwoDays
+	}
+	return 0
+}
+
 // Request for changed key sets.
 type KeysetChangesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1151,7 +1242,7 @@ type KeysetChangesRequest struct {
 
 func (x *KeysetChangesRequest) Reset() {
 	*x = KeysetChangesRequest{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[15]
+	mi := &file_snavio_v1_signer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1163,7 +1254,7 @@ func (x *KeysetChangesRequest) String() string {
 func (*KeysetChangesRequest) ProtoMessage() {}
 
 func (x *KeysetChangesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[15]
+	mi := &file_snavio_v1_signer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1176,7 +1267,7 @@ func (x *KeysetChangesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeysetChangesRequest.ProtoReflect.Descriptor instead.
 func (*KeysetChangesRequest) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{15}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *KeysetChangesRequest) GetSinceVersion() uint64 {
@@ -1231,7 +1322,7 @@ type KeysetChangesResponse struct {
 
 func (x *KeysetChangesResponse) Reset() {
 	*x = KeysetChangesResponse{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[16]
+	mi := &file_snavio_v1_signer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1243,7 +1334,7 @@ func (x *KeysetChangesResponse) String() string {
 func (*KeysetChangesResponse) ProtoMessage() {}
 
 func (x *KeysetChangesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[16]
+	mi := &file_snavio_v1_signer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1256,7 +1347,7 @@ func (x *KeysetChangesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeysetChangesResponse.ProtoReflect.Descriptor instead.
 func (*KeysetChangesResponse) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{16}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *KeysetChangesResponse) GetVersion() uint64 {
@@ -1296,7 +1387,7 @@ type TenantConfigRequest struct {
 
 func (x *TenantConfigRequest) Reset() {
 	*x = TenantConfigRequest{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[17]
+	mi := &file_snavio_v1_signer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1308,7 +1399,7 @@ func (x *TenantConfigRequest) String() string {
 func (*TenantConfigRequest) ProtoMessage() {}
 
 func (x *TenantConfigRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[17]
+	mi := &file_snavio_v1_signer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1321,7 +1412,7 @@ func (x *TenantConfigRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TenantConfigRequest.ProtoReflect.Descriptor instead.
 func (*TenantConfigRequest) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{17}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{18}
 }
 
 // The caller's own key set.
@@ -1339,7 +1430,7 @@ type TenantConfigResponse struct {
 
 func (x *TenantConfigResponse) Reset() {
 	*x = TenantConfigResponse{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[18]
+	mi := &file_snavio_v1_signer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1351,7 +1442,7 @@ func (x *TenantConfigResponse) String() string {
 func (*TenantConfigResponse) ProtoMessage() {}
 
 func (x *TenantConfigResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[18]
+	mi := &file_snavio_v1_signer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1364,7 +1455,7 @@ func (x *TenantConfigResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TenantConfigResponse.ProtoReflect.Descriptor instead.
 func (*TenantConfigResponse) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{18}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *TenantConfigResponse) GetKeyset() *Keyset {
@@ -1405,7 +1496,7 @@ type CreateEnrolmentRequest struct {
 
 func (x *CreateEnrolmentRequest) Reset() {
 	*x = CreateEnrolmentRequest{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[19]
+	mi := &file_snavio_v1_signer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1417,7 +1508,7 @@ func (x *CreateEnrolmentRequest) String() string {
 func (*CreateEnrolmentRequest) ProtoMessage() {}
 
 func (x *CreateEnrolmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[19]
+	mi := &file_snavio_v1_signer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1430,7 +1521,7 @@ func (x *CreateEnrolmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateEnrolmentRequest.ProtoReflect.Descriptor instead.
 func (*CreateEnrolmentRequest) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{19}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *CreateEnrolmentRequest) GetTenant() string {
@@ -1474,7 +1565,7 @@ type CreateEnrolmentResponse struct {
 
 func (x *CreateEnrolmentResponse) Reset() {
 	*x = CreateEnrolmentResponse{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[20]
+	mi := &file_snavio_v1_signer_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1486,7 +1577,7 @@ func (x *CreateEnrolmentResponse) String() string {
 func (*CreateEnrolmentResponse) ProtoMessage() {}
 
 func (x *CreateEnrolmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[20]
+	mi := &file_snavio_v1_signer_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1499,7 +1590,7 @@ func (x *CreateEnrolmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateEnrolmentResponse.ProtoReflect.Descriptor instead.
 func (*CreateEnrolmentResponse) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{20}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CreateEnrolmentResponse) GetToken() string {
@@ -1533,7 +1624,7 @@ type SetServicePrincipalsRequest struct {
 
 func (x *SetServicePrincipalsRequest) Reset() {
 	*x = SetServicePrincipalsRequest{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[21]
+	mi := &file_snavio_v1_signer_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1545,7 +1636,7 @@ func (x *SetServicePrincipalsRequest) String() string {
 func (*SetServicePrincipalsRequest) ProtoMessage() {}
 
 func (x *SetServicePrincipalsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[21]
+	mi := &file_snavio_v1_signer_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1558,7 +1649,7 @@ func (x *SetServicePrincipalsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetServicePrincipalsRequest.ProtoReflect.Descriptor instead.
 func (*SetServicePrincipalsRequest) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{21}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SetServicePrincipalsRequest) GetSource() string {
@@ -1600,7 +1691,7 @@ type SetServicePrincipalsResponse struct {
 
 func (x *SetServicePrincipalsResponse) Reset() {
 	*x = SetServicePrincipalsResponse{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[22]
+	mi := &file_snavio_v1_signer_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1612,7 +1703,7 @@ func (x *SetServicePrincipalsResponse) String() string {
 func (*SetServicePrincipalsResponse) ProtoMessage() {}
 
 func (x *SetServicePrincipalsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[22]
+	mi := &file_snavio_v1_signer_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1625,7 +1716,7 @@ func (x *SetServicePrincipalsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetServicePrincipalsResponse.ProtoReflect.Descriptor instead.
 func (*SetServicePrincipalsResponse) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{22}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SetServicePrincipalsResponse) GetRevokedSerial() []string {
@@ -1650,7 +1741,7 @@ type AssumeServiceRequest struct {
 
 func (x *AssumeServiceRequest) Reset() {
 	*x = AssumeServiceRequest{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[23]
+	mi := &file_snavio_v1_signer_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1662,7 +1753,7 @@ func (x *AssumeServiceRequest) String() string {
 func (*AssumeServiceRequest) ProtoMessage() {}
 
 func (x *AssumeServiceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[23]
+	mi := &file_snavio_v1_signer_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1675,7 +1766,7 @@ func (x *AssumeServiceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssumeServiceRequest.ProtoReflect.Descriptor instead.
 func (*AssumeServiceRequest) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{23}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *AssumeServiceRequest) GetSource() string {
@@ -1712,7 +1803,7 @@ type RevokeIdentityRequest struct {
 
 func (x *RevokeIdentityRequest) Reset() {
 	*x = RevokeIdentityRequest{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[24]
+	mi := &file_snavio_v1_signer_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1724,7 +1815,7 @@ func (x *RevokeIdentityRequest) String() string {
 func (*RevokeIdentityRequest) ProtoMessage() {}
 
 func (x *RevokeIdentityRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[24]
+	mi := &file_snavio_v1_signer_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1737,7 +1828,7 @@ func (x *RevokeIdentityRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeIdentityRequest.ProtoReflect.Descriptor instead.
 func (*RevokeIdentityRequest) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{24}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RevokeIdentityRequest) GetSpiffeId() string {
@@ -1769,7 +1860,7 @@ type RevokeIdentityResponse struct {
 
 func (x *RevokeIdentityResponse) Reset() {
 	*x = RevokeIdentityResponse{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[25]
+	mi := &file_snavio_v1_signer_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1781,7 +1872,7 @@ func (x *RevokeIdentityResponse) String() string {
 func (*RevokeIdentityResponse) ProtoMessage() {}
 
 func (x *RevokeIdentityResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[25]
+	mi := &file_snavio_v1_signer_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1794,7 +1885,7 @@ func (x *RevokeIdentityResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeIdentityResponse.ProtoReflect.Descriptor instead.
 func (*RevokeIdentityResponse) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{25}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RevokeIdentityResponse) GetSerial() []string {
@@ -1829,7 +1920,7 @@ type RestoreIdentityRequest struct {
 
 func (x *RestoreIdentityRequest) Reset() {
 	*x = RestoreIdentityRequest{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[26]
+	mi := &file_snavio_v1_signer_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1841,7 +1932,7 @@ func (x *RestoreIdentityRequest) String() string {
 func (*RestoreIdentityRequest) ProtoMessage() {}
 
 func (x *RestoreIdentityRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[26]
+	mi := &file_snavio_v1_signer_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1854,7 +1945,7 @@ func (x *RestoreIdentityRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreIdentityRequest.ProtoReflect.Descriptor instead.
 func (*RestoreIdentityRequest) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{26}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RestoreIdentityRequest) GetSpiffeId() string {
@@ -1875,7 +1966,7 @@ type RestoreIdentityResponse struct {
 
 func (x *RestoreIdentityResponse) Reset() {
 	*x = RestoreIdentityResponse{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[27]
+	mi := &file_snavio_v1_signer_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1887,7 +1978,7 @@ func (x *RestoreIdentityResponse) String() string {
 func (*RestoreIdentityResponse) ProtoMessage() {}
 
 func (x *RestoreIdentityResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[27]
+	mi := &file_snavio_v1_signer_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1900,7 +1991,7 @@ func (x *RestoreIdentityResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreIdentityResponse.ProtoReflect.Descriptor instead.
 func (*RestoreIdentityResponse) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{27}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RestoreIdentityResponse) GetChanged() bool {
@@ -1937,7 +2028,7 @@ type CertificateRecord struct {
 
 func (x *CertificateRecord) Reset() {
 	*x = CertificateRecord{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[28]
+	mi := &file_snavio_v1_signer_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1949,7 +2040,7 @@ func (x *CertificateRecord) String() string {
 func (*CertificateRecord) ProtoMessage() {}
 
 func (x *CertificateRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[28]
+	mi := &file_snavio_v1_signer_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1962,7 +2053,7 @@ func (x *CertificateRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CertificateRecord.ProtoReflect.Descriptor instead.
 func (*CertificateRecord) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{28}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *CertificateRecord) GetSerial() string {
@@ -2045,7 +2136,7 @@ type ListCertificatesRequest struct {
 
 func (x *ListCertificatesRequest) Reset() {
 	*x = ListCertificatesRequest{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[29]
+	mi := &file_snavio_v1_signer_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2057,7 +2148,7 @@ func (x *ListCertificatesRequest) String() string {
 func (*ListCertificatesRequest) ProtoMessage() {}
 
 func (x *ListCertificatesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[29]
+	mi := &file_snavio_v1_signer_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2070,7 +2161,7 @@ func (x *ListCertificatesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCertificatesRequest.ProtoReflect.Descriptor instead.
 func (*ListCertificatesRequest) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{29}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListCertificatesRequest) GetSpiffeId() string {
@@ -2114,7 +2205,7 @@ type ListCertificatesResponse struct {
 
 func (x *ListCertificatesResponse) Reset() {
 	*x = ListCertificatesResponse{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[30]
+	mi := &file_snavio_v1_signer_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2126,7 +2217,7 @@ func (x *ListCertificatesResponse) String() string {
 func (*ListCertificatesResponse) ProtoMessage() {}
 
 func (x *ListCertificatesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[30]
+	mi := &file_snavio_v1_signer_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2139,7 +2230,7 @@ func (x *ListCertificatesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCertificatesResponse.ProtoReflect.Descriptor instead.
 func (*ListCertificatesResponse) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{30}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListCertificatesResponse) GetCertificate() []*CertificateRecord {
@@ -2161,15 +2252,17 @@ type SetMinimumKeyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// `<tenant>/<service>`.
 	Source string `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
-	// Such as `hmac-v2`.
-	KeyVersion    string `protobuf:"bytes,2,opt,name=key_version,json=keyVersion,proto3" json:"key_version,omitempty"`
+	// Such as `hmac-v2`. Empty with `rehearse`: end the rehearsal.
+	KeyVersion string `protobuf:"bytes,2,opt,name=key_version,json=keyVersion,proto3" json:"key_version,omitempty"`
+	// Refuse nothing: count what would be refused, until a minimum is set or the rehearsal is ended.
+	Rehearse      bool `protobuf:"varint,3,opt,name=rehearse,proto3" json:"rehearse,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SetMinimumKeyRequest) Reset() {
 	*x = SetMinimumKeyRequest{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[31]
+	mi := &file_snavio_v1_signer_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2181,7 +2274,7 @@ func (x *SetMinimumKeyRequest) String() string {
 func (*SetMinimumKeyRequest) ProtoMessage() {}
 
 func (x *SetMinimumKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[31]
+	mi := &file_snavio_v1_signer_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2194,7 +2287,7 @@ func (x *SetMinimumKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetMinimumKeyRequest.ProtoReflect.Descriptor instead.
 func (*SetMinimumKeyRequest) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{31}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SetMinimumKeyRequest) GetSource() string {
@@ -2209,6 +2302,13 @@ func (x *SetMinimumKeyRequest) GetKeyVersion() string {
 		return x.KeyVersion
 	}
 	return ""
+}
+
+func (x *SetMinimumKeyRequest) GetRehearse() bool {
+	if x != nil {
+		return x.Rehearse
+	}
+	return false
 }
 
 // Request for key sets.
@@ -2226,7 +2326,7 @@ type DescribeKeysetsRequest struct {
 
 func (x *DescribeKeysetsRequest) Reset() {
 	*x = DescribeKeysetsRequest{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[32]
+	mi := &file_snavio_v1_signer_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2238,7 +2338,7 @@ func (x *DescribeKeysetsRequest) String() string {
 func (*DescribeKeysetsRequest) ProtoMessage() {}
 
 func (x *DescribeKeysetsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[32]
+	mi := &file_snavio_v1_signer_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2251,7 +2351,7 @@ func (x *DescribeKeysetsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeKeysetsRequest.ProtoReflect.Descriptor instead.
 func (*DescribeKeysetsRequest) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{32}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *DescribeKeysetsRequest) GetSource() string {
@@ -2288,7 +2388,7 @@ type DescribeKeysetsResponse struct {
 
 func (x *DescribeKeysetsResponse) Reset() {
 	*x = DescribeKeysetsResponse{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[33]
+	mi := &file_snavio_v1_signer_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2300,7 +2400,7 @@ func (x *DescribeKeysetsResponse) String() string {
 func (*DescribeKeysetsResponse) ProtoMessage() {}
 
 func (x *DescribeKeysetsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[33]
+	mi := &file_snavio_v1_signer_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2313,7 +2413,7 @@ func (x *DescribeKeysetsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeKeysetsResponse.ProtoReflect.Descriptor instead.
 func (*DescribeKeysetsResponse) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{33}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *DescribeKeysetsResponse) GetKeyset() []*KeysetStatus {
@@ -2345,7 +2445,7 @@ type KeyUse struct {
 
 func (x *KeyUse) Reset() {
 	*x = KeyUse{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[34]
+	mi := &file_snavio_v1_signer_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2357,7 +2457,7 @@ func (x *KeyUse) String() string {
 func (*KeyUse) ProtoMessage() {}
 
 func (x *KeyUse) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[34]
+	mi := &file_snavio_v1_signer_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2370,7 +2470,7 @@ func (x *KeyUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyUse.ProtoReflect.Descriptor instead.
 func (*KeyUse) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{34}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *KeyUse) GetSource() string {
@@ -2405,7 +2505,7 @@ type ReportKeyUsageRequest struct {
 
 func (x *ReportKeyUsageRequest) Reset() {
 	*x = ReportKeyUsageRequest{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[35]
+	mi := &file_snavio_v1_signer_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2417,7 +2517,7 @@ func (x *ReportKeyUsageRequest) String() string {
 func (*ReportKeyUsageRequest) ProtoMessage() {}
 
 func (x *ReportKeyUsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[35]
+	mi := &file_snavio_v1_signer_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2430,7 +2530,7 @@ func (x *ReportKeyUsageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportKeyUsageRequest.ProtoReflect.Descriptor instead.
 func (*ReportKeyUsageRequest) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{35}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ReportKeyUsageRequest) GetUse() []*KeyUse {
@@ -2449,7 +2549,7 @@ type ReportKeyUsageResponse struct {
 
 func (x *ReportKeyUsageResponse) Reset() {
 	*x = ReportKeyUsageResponse{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[36]
+	mi := &file_snavio_v1_signer_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2461,7 +2561,7 @@ func (x *ReportKeyUsageResponse) String() string {
 func (*ReportKeyUsageResponse) ProtoMessage() {}
 
 func (x *ReportKeyUsageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[36]
+	mi := &file_snavio_v1_signer_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2474,7 +2574,7 @@ func (x *ReportKeyUsageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportKeyUsageResponse.ProtoReflect.Descriptor instead.
 func (*ReportKeyUsageResponse) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{36}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{37}
 }
 
 // A scope to create the first key of.
@@ -2488,7 +2588,7 @@ type ProvisionScopeRequest struct {
 
 func (x *ProvisionScopeRequest) Reset() {
 	*x = ProvisionScopeRequest{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[37]
+	mi := &file_snavio_v1_signer_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2500,7 +2600,7 @@ func (x *ProvisionScopeRequest) String() string {
 func (*ProvisionScopeRequest) ProtoMessage() {}
 
 func (x *ProvisionScopeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[37]
+	mi := &file_snavio_v1_signer_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2513,7 +2613,7 @@ func (x *ProvisionScopeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProvisionScopeRequest.ProtoReflect.Descriptor instead.
 func (*ProvisionScopeRequest) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{37}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ProvisionScopeRequest) GetScope() string {
@@ -2536,7 +2636,7 @@ type RotateScopeRequest struct {
 
 func (x *RotateScopeRequest) Reset() {
 	*x = RotateScopeRequest{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[38]
+	mi := &file_snavio_v1_signer_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2548,7 +2648,7 @@ func (x *RotateScopeRequest) String() string {
 func (*RotateScopeRequest) ProtoMessage() {}
 
 func (x *RotateScopeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[38]
+	mi := &file_snavio_v1_signer_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2561,7 +2661,7 @@ func (x *RotateScopeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateScopeRequest.ProtoReflect.Descriptor instead.
 func (*RotateScopeRequest) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{38}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *RotateScopeRequest) GetScope() string {
@@ -2593,7 +2693,7 @@ type SignRequest struct {
 
 func (x *SignRequest) Reset() {
 	*x = SignRequest{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[39]
+	mi := &file_snavio_v1_signer_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2605,7 +2705,7 @@ func (x *SignRequest) String() string {
 func (*SignRequest) ProtoMessage() {}
 
 func (x *SignRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[39]
+	mi := &file_snavio_v1_signer_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2618,7 +2718,7 @@ func (x *SignRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignRequest.ProtoReflect.Descriptor instead.
 func (*SignRequest) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{39}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SignRequest) GetScope() string {
@@ -2655,7 +2755,7 @@ type SignResponse struct {
 
 func (x *SignResponse) Reset() {
 	*x = SignResponse{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[40]
+	mi := &file_snavio_v1_signer_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2667,7 +2767,7 @@ func (x *SignResponse) String() string {
 func (*SignResponse) ProtoMessage() {}
 
 func (x *SignResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[40]
+	mi := &file_snavio_v1_signer_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2680,7 +2780,7 @@ func (x *SignResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignResponse.ProtoReflect.Descriptor instead.
 func (*SignResponse) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{40}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *SignResponse) GetKeyId() string {
@@ -2712,7 +2812,7 @@ type ScopeMessages struct {
 
 func (x *ScopeMessages) Reset() {
 	*x = ScopeMessages{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[41]
+	mi := &file_snavio_v1_signer_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2724,7 +2824,7 @@ func (x *ScopeMessages) String() string {
 func (*ScopeMessages) ProtoMessage() {}
 
 func (x *ScopeMessages) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[41]
+	mi := &file_snavio_v1_signer_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2737,7 +2837,7 @@ func (x *ScopeMessages) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScopeMessages.ProtoReflect.Descriptor instead.
 func (*ScopeMessages) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{41}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ScopeMessages) GetScope() string {
@@ -2772,7 +2872,7 @@ type SignManyRequest struct {
 
 func (x *SignManyRequest) Reset() {
 	*x = SignManyRequest{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[42]
+	mi := &file_snavio_v1_signer_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2784,7 +2884,7 @@ func (x *SignManyRequest) String() string {
 func (*SignManyRequest) ProtoMessage() {}
 
 func (x *SignManyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[42]
+	mi := &file_snavio_v1_signer_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2797,7 +2897,7 @@ func (x *SignManyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignManyRequest.ProtoReflect.Descriptor instead.
 func (*SignManyRequest) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{42}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *SignManyRequest) GetScope() []*ScopeMessages {
@@ -2822,7 +2922,7 @@ type ScopeSignatures struct {
 
 func (x *ScopeSignatures) Reset() {
 	*x = ScopeSignatures{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[43]
+	mi := &file_snavio_v1_signer_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2834,7 +2934,7 @@ func (x *ScopeSignatures) String() string {
 func (*ScopeSignatures) ProtoMessage() {}
 
 func (x *ScopeSignatures) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[43]
+	mi := &file_snavio_v1_signer_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2847,7 +2947,7 @@ func (x *ScopeSignatures) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScopeSignatures.ProtoReflect.Descriptor instead.
 func (*ScopeSignatures) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{43}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ScopeSignatures) GetKeyId() string {
@@ -2882,7 +2982,7 @@ type SignManyResponse struct {
 
 func (x *SignManyResponse) Reset() {
 	*x = SignManyResponse{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[44]
+	mi := &file_snavio_v1_signer_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2894,7 +2994,7 @@ func (x *SignManyResponse) String() string {
 func (*SignManyResponse) ProtoMessage() {}
 
 func (x *SignManyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[44]
+	mi := &file_snavio_v1_signer_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2907,7 +3007,7 @@ func (x *SignManyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignManyResponse.ProtoReflect.Descriptor instead.
 func (*SignManyResponse) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{44}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SignManyResponse) GetScope() []*ScopeSignatures {
@@ -2931,7 +3031,7 @@ type GetPublicKeysRequest struct {
 
 func (x *GetPublicKeysRequest) Reset() {
 	*x = GetPublicKeysRequest{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[45]
+	mi := &file_snavio_v1_signer_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2943,7 +3043,7 @@ func (x *GetPublicKeysRequest) String() string {
 func (*GetPublicKeysRequest) ProtoMessage() {}
 
 func (x *GetPublicKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[45]
+	mi := &file_snavio_v1_signer_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2956,7 +3056,7 @@ func (x *GetPublicKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPublicKeysRequest.ProtoReflect.Descriptor instead.
 func (*GetPublicKeysRequest) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{45}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *GetPublicKeysRequest) GetScope() string {
@@ -2992,7 +3092,7 @@ type PublicKey struct {
 
 func (x *PublicKey) Reset() {
 	*x = PublicKey{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[46]
+	mi := &file_snavio_v1_signer_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3004,7 +3104,7 @@ func (x *PublicKey) String() string {
 func (*PublicKey) ProtoMessage() {}
 
 func (x *PublicKey) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[46]
+	mi := &file_snavio_v1_signer_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3017,7 +3117,7 @@ func (x *PublicKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublicKey.ProtoReflect.Descriptor instead.
 func (*PublicKey) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{46}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *PublicKey) GetKeyId() string {
@@ -3070,7 +3170,7 @@ type PublicKeys struct {
 
 func (x *PublicKeys) Reset() {
 	*x = PublicKeys{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[47]
+	mi := &file_snavio_v1_signer_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3082,7 +3182,7 @@ func (x *PublicKeys) String() string {
 func (*PublicKeys) ProtoMessage() {}
 
 func (x *PublicKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[47]
+	mi := &file_snavio_v1_signer_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3095,7 +3195,7 @@ func (x *PublicKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublicKeys.ProtoReflect.Descriptor instead.
 func (*PublicKeys) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{47}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *PublicKeys) GetScope() string {
@@ -3134,7 +3234,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[48]
+	mi := &file_snavio_v1_signer_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3146,7 +3246,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[48]
+	mi := &file_snavio_v1_signer_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3159,7 +3259,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{48}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *EventsRequest) GetSince() uint64 {
@@ -3200,7 +3300,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[49]
+	mi := &file_snavio_v1_signer_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3212,7 +3312,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[49]
+	mi := &file_snavio_v1_signer_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3225,7 +3325,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{49}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Event) GetSeq() uint64 {
@@ -3273,7 +3373,7 @@ type EventsResponse struct {
 
 func (x *EventsResponse) Reset() {
 	*x = EventsResponse{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[50]
+	mi := &file_snavio_v1_signer_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3285,7 +3385,7 @@ func (x *EventsResponse) String() string {
 func (*EventsResponse) ProtoMessage() {}
 
 func (x *EventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[50]
+	mi := &file_snavio_v1_signer_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3298,7 +3398,7 @@ func (x *EventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsResponse.ProtoReflect.Descriptor instead.
 func (*EventsResponse) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{50}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *EventsResponse) GetEpoch() uint64 {
@@ -3338,7 +3438,7 @@ type SnapshotKeyRequest struct {
 
 func (x *SnapshotKeyRequest) Reset() {
 	*x = SnapshotKeyRequest{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[51]
+	mi := &file_snavio_v1_signer_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3350,7 +3450,7 @@ func (x *SnapshotKeyRequest) String() string {
 func (*SnapshotKeyRequest) ProtoMessage() {}
 
 func (x *SnapshotKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[51]
+	mi := &file_snavio_v1_signer_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3363,7 +3463,7 @@ func (x *SnapshotKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotKeyRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotKeyRequest) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{51}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{52}
 }
 
 // The key that decrypts snapshots of key sets.
@@ -3379,7 +3479,7 @@ type SnapshotKeyResponse struct {
 
 func (x *SnapshotKeyResponse) Reset() {
 	*x = SnapshotKeyResponse{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[52]
+	mi := &file_snavio_v1_signer_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3391,7 +3491,7 @@ func (x *SnapshotKeyResponse) String() string {
 func (*SnapshotKeyResponse) ProtoMessage() {}
 
 func (x *SnapshotKeyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[52]
+	mi := &file_snavio_v1_signer_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3404,7 +3504,7 @@ func (x *SnapshotKeyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotKeyResponse.ProtoReflect.Descriptor instead.
 func (*SnapshotKeyResponse) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{52}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *SnapshotKeyResponse) GetKey() []byte {
@@ -3442,7 +3542,7 @@ type IssueCapabilityRequest struct {
 
 func (x *IssueCapabilityRequest) Reset() {
 	*x = IssueCapabilityRequest{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[53]
+	mi := &file_snavio_v1_signer_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3454,7 +3554,7 @@ func (x *IssueCapabilityRequest) String() string {
 func (*IssueCapabilityRequest) ProtoMessage() {}
 
 func (x *IssueCapabilityRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[53]
+	mi := &file_snavio_v1_signer_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3467,7 +3567,7 @@ func (x *IssueCapabilityRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueCapabilityRequest.ProtoReflect.Descriptor instead.
 func (*IssueCapabilityRequest) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{53}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *IssueCapabilityRequest) GetRealm() string {
@@ -3529,7 +3629,7 @@ type IssueCapabilityResponse struct {
 
 func (x *IssueCapabilityResponse) Reset() {
 	*x = IssueCapabilityResponse{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[54]
+	mi := &file_snavio_v1_signer_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3541,7 +3641,7 @@ func (x *IssueCapabilityResponse) String() string {
 func (*IssueCapabilityResponse) ProtoMessage() {}
 
 func (x *IssueCapabilityResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[54]
+	mi := &file_snavio_v1_signer_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3554,7 +3654,7 @@ func (x *IssueCapabilityResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueCapabilityResponse.ProtoReflect.Descriptor instead.
 func (*IssueCapabilityResponse) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{54}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *IssueCapabilityResponse) GetCapability() string {
@@ -3598,7 +3698,7 @@ type RootVersion struct {
 
 func (x *RootVersion) Reset() {
 	*x = RootVersion{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[55]
+	mi := &file_snavio_v1_signer_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3610,7 +3710,7 @@ func (x *RootVersion) String() string {
 func (*RootVersion) ProtoMessage() {}
 
 func (x *RootVersion) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[55]
+	mi := &file_snavio_v1_signer_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3623,7 +3723,7 @@ func (x *RootVersion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RootVersion.ProtoReflect.Descriptor instead.
 func (*RootVersion) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{55}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *RootVersion) GetRealm() string {
@@ -3663,7 +3763,7 @@ type RevokeCapabilityRequest struct {
 
 func (x *RevokeCapabilityRequest) Reset() {
 	*x = RevokeCapabilityRequest{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[56]
+	mi := &file_snavio_v1_signer_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3675,7 +3775,7 @@ func (x *RevokeCapabilityRequest) String() string {
 func (*RevokeCapabilityRequest) ProtoMessage() {}
 
 func (x *RevokeCapabilityRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[56]
+	mi := &file_snavio_v1_signer_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3688,7 +3788,7 @@ func (x *RevokeCapabilityRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeCapabilityRequest.ProtoReflect.Descriptor instead.
 func (*RevokeCapabilityRequest) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{56}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *RevokeCapabilityRequest) GetWhat() isRevokeCapabilityRequest_What {
@@ -3782,7 +3882,7 @@ type RevokeCapabilityResponse struct {
 
 func (x *RevokeCapabilityResponse) Reset() {
 	*x = RevokeCapabilityResponse{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[57]
+	mi := &file_snavio_v1_signer_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3794,7 +3894,7 @@ func (x *RevokeCapabilityResponse) String() string {
 func (*RevokeCapabilityResponse) ProtoMessage() {}
 
 func (x *RevokeCapabilityResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[57]
+	mi := &file_snavio_v1_signer_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3807,7 +3907,7 @@ func (x *RevokeCapabilityResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeCapabilityResponse.ProtoReflect.Descriptor instead.
 func (*RevokeCapabilityResponse) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{57}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *RevokeCapabilityResponse) GetVersion() uint64 {
@@ -3834,7 +3934,7 @@ type ListCapabilitiesRequest struct {
 
 func (x *ListCapabilitiesRequest) Reset() {
 	*x = ListCapabilitiesRequest{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[58]
+	mi := &file_snavio_v1_signer_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3846,7 +3946,7 @@ func (x *ListCapabilitiesRequest) String() string {
 func (*ListCapabilitiesRequest) ProtoMessage() {}
 
 func (x *ListCapabilitiesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[58]
+	mi := &file_snavio_v1_signer_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3859,7 +3959,7 @@ func (x *ListCapabilitiesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCapabilitiesRequest.ProtoReflect.Descriptor instead.
 func (*ListCapabilitiesRequest) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{58}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ListCapabilitiesRequest) GetRealm() string {
@@ -3917,7 +4017,7 @@ type CapabilityRecord struct {
 
 func (x *CapabilityRecord) Reset() {
 	*x = CapabilityRecord{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[59]
+	mi := &file_snavio_v1_signer_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3929,7 +4029,7 @@ func (x *CapabilityRecord) String() string {
 func (*CapabilityRecord) ProtoMessage() {}
 
 func (x *CapabilityRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[59]
+	mi := &file_snavio_v1_signer_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3942,7 +4042,7 @@ func (x *CapabilityRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapabilityRecord.ProtoReflect.Descriptor instead.
 func (*CapabilityRecord) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{59}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *CapabilityRecord) GetId() string {
@@ -4021,7 +4121,7 @@ type ListCapabilitiesResponse struct {
 
 func (x *ListCapabilitiesResponse) Reset() {
 	*x = ListCapabilitiesResponse{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[60]
+	mi := &file_snavio_v1_signer_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4033,7 +4133,7 @@ func (x *ListCapabilitiesResponse) String() string {
 func (*ListCapabilitiesResponse) ProtoMessage() {}
 
 func (x *ListCapabilitiesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[60]
+	mi := &file_snavio_v1_signer_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4046,7 +4146,7 @@ func (x *ListCapabilitiesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCapabilitiesResponse.ProtoReflect.Descriptor instead.
 func (*ListCapabilitiesResponse) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{60}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ListCapabilitiesResponse) GetCapability() []*CapabilityRecord {
@@ -4074,7 +4174,7 @@ type RotateCapabilityRootRequest struct {
 
 func (x *RotateCapabilityRootRequest) Reset() {
 	*x = RotateCapabilityRootRequest{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[61]
+	mi := &file_snavio_v1_signer_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4086,7 +4186,7 @@ func (x *RotateCapabilityRootRequest) String() string {
 func (*RotateCapabilityRootRequest) ProtoMessage() {}
 
 func (x *RotateCapabilityRootRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[61]
+	mi := &file_snavio_v1_signer_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4099,7 +4199,7 @@ func (x *RotateCapabilityRootRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateCapabilityRootRequest.ProtoReflect.Descriptor instead.
 func (*RotateCapabilityRootRequest) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{61}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *RotateCapabilityRootRequest) GetRealm() string {
@@ -4122,7 +4222,7 @@ type RotateCapabilityRootResponse struct {
 
 func (x *RotateCapabilityRootResponse) Reset() {
 	*x = RotateCapabilityRootResponse{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[62]
+	mi := &file_snavio_v1_signer_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4134,7 +4234,7 @@ func (x *RotateCapabilityRootResponse) String() string {
 func (*RotateCapabilityRootResponse) ProtoMessage() {}
 
 func (x *RotateCapabilityRootResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[62]
+	mi := &file_snavio_v1_signer_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4147,7 +4247,7 @@ func (x *RotateCapabilityRootResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateCapabilityRootResponse.ProtoReflect.Descriptor instead.
 func (*RotateCapabilityRootResponse) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{62}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *RotateCapabilityRootResponse) GetVersion() uint32 {
@@ -4173,7 +4273,7 @@ type MailboxRootsRequest struct {
 
 func (x *MailboxRootsRequest) Reset() {
 	*x = MailboxRootsRequest{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[63]
+	mi := &file_snavio_v1_signer_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4185,7 +4285,7 @@ func (x *MailboxRootsRequest) String() string {
 func (*MailboxRootsRequest) ProtoMessage() {}
 
 func (x *MailboxRootsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[63]
+	mi := &file_snavio_v1_signer_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4198,7 +4298,7 @@ func (x *MailboxRootsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MailboxRootsRequest.ProtoReflect.Descriptor instead.
 func (*MailboxRootsRequest) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{63}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{64}
 }
 
 // One secret from which root keys are derived.
@@ -4216,7 +4316,7 @@ type MailboxRoot struct {
 
 func (x *MailboxRoot) Reset() {
 	*x = MailboxRoot{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[64]
+	mi := &file_snavio_v1_signer_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4228,7 +4328,7 @@ func (x *MailboxRoot) String() string {
 func (*MailboxRoot) ProtoMessage() {}
 
 func (x *MailboxRoot) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[64]
+	mi := &file_snavio_v1_signer_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4241,7 +4341,7 @@ func (x *MailboxRoot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MailboxRoot.ProtoReflect.Descriptor instead.
 func (*MailboxRoot) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{64}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *MailboxRoot) GetRoot() string {
@@ -4278,7 +4378,7 @@ type MailboxRootsResponse struct {
 
 func (x *MailboxRootsResponse) Reset() {
 	*x = MailboxRootsResponse{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[65]
+	mi := &file_snavio_v1_signer_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4290,7 +4390,7 @@ func (x *MailboxRootsResponse) String() string {
 func (*MailboxRootsResponse) ProtoMessage() {}
 
 func (x *MailboxRootsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[65]
+	mi := &file_snavio_v1_signer_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4303,7 +4403,7 @@ func (x *MailboxRootsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MailboxRootsResponse.ProtoReflect.Descriptor instead.
 func (*MailboxRootsResponse) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{65}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *MailboxRootsResponse) GetRoot() []*MailboxRoot {
@@ -4333,7 +4433,7 @@ type CapabilityRevocationsRequest struct {
 
 func (x *CapabilityRevocationsRequest) Reset() {
 	*x = CapabilityRevocationsRequest{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[66]
+	mi := &file_snavio_v1_signer_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4345,7 +4445,7 @@ func (x *CapabilityRevocationsRequest) String() string {
 func (*CapabilityRevocationsRequest) ProtoMessage() {}
 
 func (x *CapabilityRevocationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[66]
+	mi := &file_snavio_v1_signer_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4358,7 +4458,7 @@ func (x *CapabilityRevocationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapabilityRevocationsRequest.ProtoReflect.Descriptor instead.
 func (*CapabilityRevocationsRequest) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{66}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *CapabilityRevocationsRequest) GetSinceVersion() uint64 {
@@ -4388,7 +4488,7 @@ type RevokedCapability struct {
 
 func (x *RevokedCapability) Reset() {
 	*x = RevokedCapability{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[67]
+	mi := &file_snavio_v1_signer_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4400,7 +4500,7 @@ func (x *RevokedCapability) String() string {
 func (*RevokedCapability) ProtoMessage() {}
 
 func (x *RevokedCapability) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[67]
+	mi := &file_snavio_v1_signer_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4413,7 +4513,7 @@ func (x *RevokedCapability) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokedCapability.ProtoReflect.Descriptor instead.
 func (*RevokedCapability) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{67}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *RevokedCapability) GetId() string {
@@ -4445,7 +4545,7 @@ type RevokedHolder struct {
 
 func (x *RevokedHolder) Reset() {
 	*x = RevokedHolder{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[68]
+	mi := &file_snavio_v1_signer_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4457,7 +4557,7 @@ func (x *RevokedHolder) String() string {
 func (*RevokedHolder) ProtoMessage() {}
 
 func (x *RevokedHolder) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[68]
+	mi := &file_snavio_v1_signer_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4470,7 +4570,7 @@ func (x *RevokedHolder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokedHolder.ProtoReflect.Descriptor instead.
 func (*RevokedHolder) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{68}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *RevokedHolder) GetHolder() string {
@@ -4513,7 +4613,7 @@ type RootLine struct {
 
 func (x *RootLine) Reset() {
 	*x = RootLine{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[69]
+	mi := &file_snavio_v1_signer_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4525,7 +4625,7 @@ func (x *RootLine) String() string {
 func (*RootLine) ProtoMessage() {}
 
 func (x *RootLine) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[69]
+	mi := &file_snavio_v1_signer_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4538,7 +4638,7 @@ func (x *RootLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RootLine.ProtoReflect.Descriptor instead.
 func (*RootLine) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{69}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *RootLine) GetRealm() string {
@@ -4599,7 +4699,7 @@ type CapabilityRevocationsResponse struct {
 
 func (x *CapabilityRevocationsResponse) Reset() {
 	*x = CapabilityRevocationsResponse{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[70]
+	mi := &file_snavio_v1_signer_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4611,7 +4711,7 @@ func (x *CapabilityRevocationsResponse) String() string {
 func (*CapabilityRevocationsResponse) ProtoMessage() {}
 
 func (x *CapabilityRevocationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[70]
+	mi := &file_snavio_v1_signer_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4624,7 +4724,7 @@ func (x *CapabilityRevocationsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapabilityRevocationsResponse.ProtoReflect.Descriptor instead.
 func (*CapabilityRevocationsResponse) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{70}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *CapabilityRevocationsResponse) GetVersion() uint64 {
@@ -4693,7 +4793,7 @@ type CheckCapabilityRequest struct {
 
 func (x *CheckCapabilityRequest) Reset() {
 	*x = CheckCapabilityRequest{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[71]
+	mi := &file_snavio_v1_signer_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4705,7 +4805,7 @@ func (x *CheckCapabilityRequest) String() string {
 func (*CheckCapabilityRequest) ProtoMessage() {}
 
 func (x *CheckCapabilityRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[71]
+	mi := &file_snavio_v1_signer_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4718,7 +4818,7 @@ func (x *CheckCapabilityRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckCapabilityRequest.ProtoReflect.Descriptor instead.
 func (*CheckCapabilityRequest) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{71}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *CheckCapabilityRequest) GetCapability() string {
@@ -4768,7 +4868,7 @@ type CheckCapabilityResponse struct {
 
 func (x *CheckCapabilityResponse) Reset() {
 	*x = CheckCapabilityResponse{}
-	mi := &file_snavio_v1_signer_proto_msgTypes[72]
+	mi := &file_snavio_v1_signer_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4780,7 +4880,7 @@ func (x *CheckCapabilityResponse) String() string {
 func (*CheckCapabilityResponse) ProtoMessage() {}
 
 func (x *CheckCapabilityResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_snavio_v1_signer_proto_msgTypes[72]
+	mi := &file_snavio_v1_signer_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4793,7 +4893,7 @@ func (x *CheckCapabilityResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckCapabilityResponse.ProtoReflect.Descriptor instead.
 func (*CheckCapabilityResponse) Descriptor() ([]byte, []int) {
-	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{72}
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *CheckCapabilityResponse) GetExpiresUnixNs() int64 {
@@ -4886,7 +4986,7 @@ const file_snavio_v1_signer_proto_rawDesc = "" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12/\n" +
 	"\aversion\x18\x02 \x03(\v2\x15.snavio.v1.KeyVersionR\aversion\x12\x18\n" +
 	"\adeleted\x18\x03 \x01(\bR\adeleted\x12\x18\n" +
-	"\aminimum\x18\x04 \x01(\tR\aminimum\"\xe0\x02\n" +
+	"\aminimum\x18\x04 \x01(\tR\aminimum\"\x97\x03\n" +
 	"\fKeysetStatus\x12)\n" +
 	"\x06keyset\x18\x01 \x01(\v2\x11.snavio.v1.KeysetR\x06keyset\x12\x18\n" +
 	"\aprimary\x18\x02 \x01(\tR\aprimary\x12)\n" +
@@ -4895,21 +4995,29 @@ const file_snavio_v1_signer_proto_rawDesc = "" +
 	"\x03use\x18\x05 \x03(\v2\x18.snavio.v1.KeyVersionUseR\x03use\x123\n" +
 	"\x16observed_since_unix_ns\x18\x06 \x01(\x03R\x13observedSinceUnixNs\x12\x1e\n" +
 	"\vnow_unix_ns\x18\a \x01(\x03R\tnowUnixNs\x12,\n" +
-	"\x06holder\x18\b \x03(\v2\x14.snavio.v1.KeyHolderR\x06holder\"\x83\x01\n" +
+	"\x06holder\x18\b \x03(\v2\x14.snavio.v1.KeyHolderR\x06holder\x125\n" +
+	"\trehearsal\x18\t \x01(\v2\x17.snavio.v1.KeyRehearsalR\trehearsal\"\x91\x01\n" +
+	"\fKeyRehearsal\x12\x18\n" +
+	"\aminimum\x18\x01 \x01(\tR\aminimum\x12\"\n" +
+	"\rsince_unix_ns\x18\x02 \x01(\x03R\vsinceUnixNs\x12!\n" +
+	"\fwould_refuse\x18\x03 \x01(\x04R\vwouldRefuse\x12 \n" +
+	"\flast_unix_ns\x18\x04 \x01(\x03R\n" +
+	"lastUnixNs\"\x83\x01\n" +
 	"\tKeyHolder\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\n" +
 	"up_to_date\x18\x02 \x01(\bR\bupToDate\x12\"\n" +
 	"\rheard_unix_ns\x18\x03 \x01(\x03R\vheardUnixNs\x12 \n" +
 	"\fends_unix_ns\x18\x04 \x01(\x03R\n" +
-	"endsUnixNs\"\xd7\x01\n" +
+	"endsUnixNs\"\xfb\x01\n" +
 	"\rKeyVersionUse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x1b\n" +
 	"\tlast_hour\x18\x02 \x01(\x04R\blastHour\x12\x19\n" +
 	"\blast_day\x18\x03 \x01(\x04R\alastDay\x12)\n" +
 	"\x11last_used_unix_ns\x18\x04 \x01(\x03R\x0elastUsedUnixNs\x12$\n" +
 	"\x0esafe_to_retire\x18\x05 \x01(\bR\fsafeToRetire\x12#\n" +
-	"\rretire_reason\x18\x06 \x01(\tR\fretireReason\"\xaa\x01\n" +
+	"\rretire_reason\x18\x06 \x01(\tR\fretireReason\x12\"\n" +
+	"\rlast_two_days\x18\a \x01(\x04R\vlastTwoDays\"\xaa\x01\n" +
 	"\x14KeysetChangesRequest\x12#\n" +
 	"\rsince_version\x18\x01 \x01(\x04R\fsinceVersion\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\rR\x05limit\x12\x16\n" +
@@ -4979,11 +5087,12 @@ const file_snavio_v1_signer_proto_rawDesc = "" +
 	"\rserial_prefix\x18\x04 \x01(\tR\fserialPrefix\"n\n" +
 	"\x18ListCertificatesResponse\x12>\n" +
 	"\vcertificate\x18\x01 \x03(\v2\x1c.snavio.v1.CertificateRecordR\vcertificate\x12\x12\n" +
-	"\x04more\x18\x02 \x01(\bR\x04more\"O\n" +
+	"\x04more\x18\x02 \x01(\bR\x04more\"k\n" +
 	"\x14SetMinimumKeyRequest\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x1f\n" +
 	"\vkey_version\x18\x02 \x01(\tR\n" +
-	"keyVersion\"i\n" +
+	"keyVersion\x12\x1a\n" +
+	"\brehearse\x18\x03 \x01(\bR\brehearse\"i\n" +
 	"\x16DescribeKeysetsRequest\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12!\n" +
 	"\fafter_source\x18\x02 \x01(\tR\vafterSource\x12\x14\n" +
@@ -5215,7 +5324,7 @@ func file_snavio_v1_signer_proto_rawDescGZIP() []byte {
 }
 
 var file_snavio_v1_signer_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_snavio_v1_signer_proto_msgTypes = make([]protoimpl.MessageInfo, 73)
+var file_snavio_v1_signer_proto_msgTypes = make([]protoimpl.MessageInfo, 74)
 var file_snavio_v1_signer_proto_goTypes = []any{
 	(KeyState)(0),                         // 0: snavio.v1.KeyState
 	(*IssueCertificateRequest)(nil),       // 1: snavio.v1.IssueCertificateRequest
@@ -5231,66 +5340,67 @@ var file_snavio_v1_signer_proto_goTypes = []any{
 	(*KeyVersion)(nil),                    // 11: snavio.v1.KeyVersion
 	(*Keyset)(nil),                        // 12: snavio.v1.Keyset
 	(*KeysetStatus)(nil),                  // 13: snavio.v1.KeysetStatus
-	(*KeyHolder)(nil),                     // 14: snavio.v1.KeyHolder
-	(*KeyVersionUse)(nil),                 // 15: snavio.v1.KeyVersionUse
-	(*KeysetChangesRequest)(nil),          // 16: snavio.v1.KeysetChangesRequest
-	(*KeysetChangesResponse)(nil),         // 17: snavio.v1.KeysetChangesResponse
-	(*TenantConfigRequest)(nil),           // 18: snavio.v1.TenantConfigRequest
-	(*TenantConfigResponse)(nil),          // 19: snavio.v1.TenantConfigResponse
-	(*CreateEnrolmentRequest)(nil),        // 20: snavio.v1.CreateEnrolmentRequest
-	(*CreateEnrolmentResponse)(nil),       // 21: snavio.v1.CreateEnrolmentResponse
-	(*SetServicePrincipalsRequest)(nil),   // 22: snavio.v1.SetServicePrincipalsRequest
-	(*SetServicePrincipalsResponse)(nil),  // 23: snavio.v1.SetServicePrincipalsResponse
-	(*AssumeServiceRequest)(nil),          // 24: snavio.v1.AssumeServiceRequest
-	(*RevokeIdentityRequest)(nil),         // 25: snavio.v1.RevokeIdentityRequest
-	(*RevokeIdentityResponse)(nil),        // 26: snavio.v1.RevokeIdentityResponse
-	(*RestoreIdentityRequest)(nil),        // 27: snavio.v1.RestoreIdentityRequest
-	(*RestoreIdentityResponse)(nil),       // 28: snavio.v1.RestoreIdentityResponse
-	(*CertificateRecord)(nil),             // 29: snavio.v1.CertificateRecord
-	(*ListCertificatesRequest)(nil),       // 30: snavio.v1.ListCertificatesRequest
-	(*ListCertificatesResponse)(nil),      // 31: snavio.v1.ListCertificatesResponse
-	(*SetMinimumKeyRequest)(nil),          // 32: snavio.v1.SetMinimumKeyRequest
-	(*DescribeKeysetsRequest)(nil),        // 33: snavio.v1.DescribeKeysetsRequest
-	(*DescribeKeysetsResponse)(nil),       // 34: snavio.v1.DescribeKeysetsResponse
-	(*KeyUse)(nil),                        // 35: snavio.v1.KeyUse
-	(*ReportKeyUsageRequest)(nil),         // 36: snavio.v1.ReportKeyUsageRequest
-	(*ReportKeyUsageResponse)(nil),        // 37: snavio.v1.ReportKeyUsageResponse
-	(*ProvisionScopeRequest)(nil),         // 38: snavio.v1.ProvisionScopeRequest
-	(*RotateScopeRequest)(nil),            // 39: snavio.v1.RotateScopeRequest
-	(*SignRequest)(nil),                   // 40: snavio.v1.SignRequest
-	(*SignResponse)(nil),                  // 41: snavio.v1.SignResponse
-	(*ScopeMessages)(nil),                 // 42: snavio.v1.ScopeMessages
-	(*SignManyRequest)(nil),               // 43: snavio.v1.SignManyRequest
-	(*ScopeSignatures)(nil),               // 44: snavio.v1.ScopeSignatures
-	(*SignManyResponse)(nil),              // 45: snavio.v1.SignManyResponse
-	(*GetPublicKeysRequest)(nil),          // 46: snavio.v1.GetPublicKeysRequest
-	(*PublicKey)(nil),                     // 47: snavio.v1.PublicKey
-	(*PublicKeys)(nil),                    // 48: snavio.v1.PublicKeys
-	(*EventsRequest)(nil),                 // 49: snavio.v1.EventsRequest
-	(*Event)(nil),                         // 50: snavio.v1.Event
-	(*EventsResponse)(nil),                // 51: snavio.v1.EventsResponse
-	(*SnapshotKeyRequest)(nil),            // 52: snavio.v1.SnapshotKeyRequest
-	(*SnapshotKeyResponse)(nil),           // 53: snavio.v1.SnapshotKeyResponse
-	(*IssueCapabilityRequest)(nil),        // 54: snavio.v1.IssueCapabilityRequest
-	(*IssueCapabilityResponse)(nil),       // 55: snavio.v1.IssueCapabilityResponse
-	(*RootVersion)(nil),                   // 56: snavio.v1.RootVersion
-	(*RevokeCapabilityRequest)(nil),       // 57: snavio.v1.RevokeCapabilityRequest
-	(*RevokeCapabilityResponse)(nil),      // 58: snavio.v1.RevokeCapabilityResponse
-	(*ListCapabilitiesRequest)(nil),       // 59: snavio.v1.ListCapabilitiesRequest
-	(*CapabilityRecord)(nil),              // 60: snavio.v1.CapabilityRecord
-	(*ListCapabilitiesResponse)(nil),      // 61: snavio.v1.ListCapabilitiesResponse
-	(*RotateCapabilityRootRequest)(nil),   // 62: snavio.v1.RotateCapabilityRootRequest
-	(*RotateCapabilityRootResponse)(nil),  // 63: snavio.v1.RotateCapabilityRootResponse
-	(*MailboxRootsRequest)(nil),           // 64: snavio.v1.MailboxRootsRequest
-	(*MailboxRoot)(nil),                   // 65: snavio.v1.MailboxRoot
-	(*MailboxRootsResponse)(nil),          // 66: snavio.v1.MailboxRootsResponse
-	(*CapabilityRevocationsRequest)(nil),  // 67: snavio.v1.CapabilityRevocationsRequest
-	(*RevokedCapability)(nil),             // 68: snavio.v1.RevokedCapability
-	(*RevokedHolder)(nil),                 // 69: snavio.v1.RevokedHolder
-	(*RootLine)(nil),                      // 70: snavio.v1.RootLine
-	(*CapabilityRevocationsResponse)(nil), // 71: snavio.v1.CapabilityRevocationsResponse
-	(*CheckCapabilityRequest)(nil),        // 72: snavio.v1.CheckCapabilityRequest
-	(*CheckCapabilityResponse)(nil),       // 73: snavio.v1.CheckCapabilityResponse
+	(*KeyRehearsal)(nil),                  // 14: snavio.v1.KeyRehearsal
+	(*KeyHolder)(nil),                     // 15: snavio.v1.KeyHolder
+	(*KeyVersionUse)(nil),                 // 16: snavio.v1.KeyVersionUse
+	(*KeysetChangesRequest)(nil),          // 17: snavio.v1.KeysetChangesRequest
+	(*KeysetChangesResponse)(nil),         // 18: snavio.v1.KeysetChangesResponse
+	(*TenantConfigRequest)(nil),           // 19: snavio.v1.TenantConfigRequest
+	(*TenantConfigResponse)(nil),          // 20: snavio.v1.TenantConfigResponse
+	(*CreateEnrolmentRequest)(nil),        // 21: snavio.v1.CreateEnrolmentRequest
+	(*CreateEnrolmentResponse)(nil),       // 22: snavio.v1.CreateEnrolmentResponse
+	(*SetServicePrincipalsRequest)(nil),   // 23: snavio.v1.SetServicePrincipalsRequest
+	(*SetServicePrincipalsResponse)(nil),  // 24: snavio.v1.SetServicePrincipalsResponse
+	(*AssumeServiceRequest)(nil),          // 25: snavio.v1.AssumeServiceRequest
+	(*RevokeIdentityRequest)(nil),         // 26: snavio.v1.RevokeIdentityRequest
+	(*RevokeIdentityResponse)(nil),        // 27: snavio.v1.RevokeIdentityResponse
+	(*RestoreIdentityRequest)(nil),        // 28: snavio.v1.RestoreIdentityRequest
+	(*RestoreIdentityResponse)(nil),       // 29: snavio.v1.RestoreIdentityResponse
+	(*CertificateRecord)(nil),             // 30: snavio.v1.CertificateRecord
+	(*ListCertificatesRequest)(nil),       // 31: snavio.v1.ListCertificatesRequest
+	(*ListCertificatesResponse)(nil),      // 32: snavio.v1.ListCertificatesResponse
+	(*SetMinimumKeyRequest)(nil),          // 33: snavio.v1.SetMinimumKeyRequest
+	(*DescribeKeysetsRequest)(nil),        // 34: snavio.v1.DescribeKeysetsRequest
+	(*DescribeKeysetsResponse)(nil),       // 35: snavio.v1.DescribeKeysetsResponse
+	(*KeyUse)(nil),                        // 36: snavio.v1.KeyUse
+	(*ReportKeyUsageRequest)(nil),         // 37: snavio.v1.ReportKeyUsageRequest
+	(*ReportKeyUsageResponse)(nil),        // 38: snavio.v1.ReportKeyUsageResponse
+	(*ProvisionScopeRequest)(nil),         // 39: snavio.v1.ProvisionScopeRequest
+	(*RotateScopeRequest)(nil),            // 40: snavio.v1.RotateScopeRequest
+	(*SignRequest)(nil),                   // 41: snavio.v1.SignRequest
+	(*SignResponse)(nil),                  // 42: snavio.v1.SignResponse
+	(*ScopeMessages)(nil),                 // 43: snavio.v1.ScopeMessages
+	(*SignManyRequest)(nil),               // 44: snavio.v1.SignManyRequest
+	(*ScopeSignatures)(nil),               // 45: snavio.v1.ScopeSignatures
+	(*SignManyResponse)(nil),              // 46: snavio.v1.SignManyResponse
+	(*GetPublicKeysRequest)(nil),          // 47: snavio.v1.GetPublicKeysRequest
+	(*PublicKey)(nil),                     // 48: snavio.v1.PublicKey
+	(*PublicKeys)(nil),                    // 49: snavio.v1.PublicKeys
+	(*EventsRequest)(nil),                 // 50: snavio.v1.EventsRequest
+	(*Event)(nil),                         // 51: snavio.v1.Event
+	(*EventsResponse)(nil),                // 52: snavio.v1.EventsResponse
+	(*SnapshotKeyRequest)(nil),            // 53: snavio.v1.SnapshotKeyRequest
+	(*SnapshotKeyResponse)(nil),           // 54: snavio.v1.SnapshotKeyResponse
+	(*IssueCapabilityRequest)(nil),        // 55: snavio.v1.IssueCapabilityRequest
+	(*IssueCapabilityResponse)(nil),       // 56: snavio.v1.IssueCapabilityResponse
+	(*RootVersion)(nil),                   // 57: snavio.v1.RootVersion
+	(*RevokeCapabilityRequest)(nil),       // 58: snavio.v1.RevokeCapabilityRequest
+	(*RevokeCapabilityResponse)(nil),      // 59: snavio.v1.RevokeCapabilityResponse
+	(*ListCapabilitiesRequest)(nil),       // 60: snavio.v1.ListCapabilitiesRequest
+	(*CapabilityRecord)(nil),              // 61: snavio.v1.CapabilityRecord
+	(*ListCapabilitiesResponse)(nil),      // 62: snavio.v1.ListCapabilitiesResponse
+	(*RotateCapabilityRootRequest)(nil),   // 63: snavio.v1.RotateCapabilityRootRequest
+	(*RotateCapabilityRootResponse)(nil),  // 64: snavio.v1.RotateCapabilityRootResponse
+	(*MailboxRootsRequest)(nil),           // 65: snavio.v1.MailboxRootsRequest
+	(*MailboxRoot)(nil),                   // 66: snavio.v1.MailboxRoot
+	(*MailboxRootsResponse)(nil),          // 67: snavio.v1.MailboxRootsResponse
+	(*CapabilityRevocationsRequest)(nil),  // 68: snavio.v1.CapabilityRevocationsRequest
+	(*RevokedCapability)(nil),             // 69: snavio.v1.RevokedCapability
+	(*RevokedHolder)(nil),                 // 70: snavio.v1.RevokedHolder
+	(*RootLine)(nil),                      // 71: snavio.v1.RootLine
+	(*CapabilityRevocationsResponse)(nil), // 72: snavio.v1.CapabilityRevocationsResponse
+	(*CheckCapabilityRequest)(nil),        // 73: snavio.v1.CheckCapabilityRequest
+	(*CheckCapabilityResponse)(nil),       // 74: snavio.v1.CheckCapabilityResponse
 }
 var file_snavio_v1_signer_proto_depIdxs = []int32{
 	5,  // 0: snavio.v1.RevokeCertificateResponse.revoked:type_name -> snavio.v1.RevokedSubject
@@ -5298,92 +5408,93 @@ var file_snavio_v1_signer_proto_depIdxs = []int32{
 	0,  // 2: snavio.v1.KeyVersion.state:type_name -> snavio.v1.KeyState
 	11, // 3: snavio.v1.Keyset.version:type_name -> snavio.v1.KeyVersion
 	12, // 4: snavio.v1.KeysetStatus.keyset:type_name -> snavio.v1.Keyset
-	15, // 5: snavio.v1.KeysetStatus.use:type_name -> snavio.v1.KeyVersionUse
-	14, // 6: snavio.v1.KeysetStatus.holder:type_name -> snavio.v1.KeyHolder
-	12, // 7: snavio.v1.KeysetChangesResponse.keyset:type_name -> snavio.v1.Keyset
-	12, // 8: snavio.v1.TenantConfigResponse.keyset:type_name -> snavio.v1.Keyset
-	5,  // 9: snavio.v1.RevokeIdentityResponse.revoked:type_name -> snavio.v1.RevokedSubject
-	29, // 10: snavio.v1.ListCertificatesResponse.certificate:type_name -> snavio.v1.CertificateRecord
-	13, // 11: snavio.v1.DescribeKeysetsResponse.keyset:type_name -> snavio.v1.KeysetStatus
-	35, // 12: snavio.v1.ReportKeyUsageRequest.use:type_name -> snavio.v1.KeyUse
-	42, // 13: snavio.v1.SignManyRequest.scope:type_name -> snavio.v1.ScopeMessages
-	44, // 14: snavio.v1.SignManyResponse.scope:type_name -> snavio.v1.ScopeSignatures
-	47, // 15: snavio.v1.PublicKeys.key:type_name -> snavio.v1.PublicKey
-	50, // 16: snavio.v1.EventsResponse.event:type_name -> snavio.v1.Event
-	48, // 17: snavio.v1.SnapshotKeyResponse.platform:type_name -> snavio.v1.PublicKeys
-	56, // 18: snavio.v1.RevokeCapabilityRequest.root:type_name -> snavio.v1.RootVersion
-	60, // 19: snavio.v1.ListCapabilitiesResponse.capability:type_name -> snavio.v1.CapabilityRecord
-	65, // 20: snavio.v1.MailboxRootsResponse.root:type_name -> snavio.v1.MailboxRoot
-	68, // 21: snavio.v1.CapabilityRevocationsResponse.capability:type_name -> snavio.v1.RevokedCapability
-	69, // 22: snavio.v1.CapabilityRevocationsResponse.holder:type_name -> snavio.v1.RevokedHolder
-	70, // 23: snavio.v1.CapabilityRevocationsResponse.line:type_name -> snavio.v1.RootLine
-	1,  // 24: snavio.v1.Signer.IssueCertificate:input_type -> snavio.v1.IssueCertificateRequest
-	3,  // 25: snavio.v1.Signer.RevokeCertificate:input_type -> snavio.v1.RevokeCertificateRequest
-	6,  // 26: snavio.v1.Signer.Denylist:input_type -> snavio.v1.DenylistRequest
-	8,  // 27: snavio.v1.Signer.CreateKeyset:input_type -> snavio.v1.CreateKeysetRequest
-	9,  // 28: snavio.v1.Signer.RotateKeyset:input_type -> snavio.v1.RotateKeysetRequest
-	10, // 29: snavio.v1.Signer.RevokeKey:input_type -> snavio.v1.RevokeKeyRequest
-	16, // 30: snavio.v1.Signer.KeysetChanges:input_type -> snavio.v1.KeysetChangesRequest
-	18, // 31: snavio.v1.Signer.TenantConfig:input_type -> snavio.v1.TenantConfigRequest
-	32, // 32: snavio.v1.Signer.SetMinimumKey:input_type -> snavio.v1.SetMinimumKeyRequest
-	33, // 33: snavio.v1.Signer.DescribeKeysets:input_type -> snavio.v1.DescribeKeysetsRequest
-	36, // 34: snavio.v1.Signer.ReportKeyUsage:input_type -> snavio.v1.ReportKeyUsageRequest
-	38, // 35: snavio.v1.Signer.ProvisionScope:input_type -> snavio.v1.ProvisionScopeRequest
-	39, // 36: snavio.v1.Signer.RotateScope:input_type -> snavio.v1.RotateScopeRequest
-	40, // 37: snavio.v1.Signer.Sign:input_type -> snavio.v1.SignRequest
-	43, // 38: snavio.v1.Signer.SignMany:input_type -> snavio.v1.SignManyRequest
-	46, // 39: snavio.v1.Signer.GetPublicKeys:input_type -> snavio.v1.GetPublicKeysRequest
-	49, // 40: snavio.v1.Signer.Events:input_type -> snavio.v1.EventsRequest
-	20, // 41: snavio.v1.Signer.CreateEnrolment:input_type -> snavio.v1.CreateEnrolmentRequest
-	22, // 42: snavio.v1.Signer.SetServicePrincipals:input_type -> snavio.v1.SetServicePrincipalsRequest
-	24, // 43: snavio.v1.Signer.AssumeService:input_type -> snavio.v1.AssumeServiceRequest
-	25, // 44: snavio.v1.Signer.RevokeIdentity:input_type -> snavio.v1.RevokeIdentityRequest
-	27, // 45: snavio.v1.Signer.RestoreIdentity:input_type -> snavio.v1.RestoreIdentityRequest
-	30, // 46: snavio.v1.Signer.ListCertificates:input_type -> snavio.v1.ListCertificatesRequest
-	52, // 47: snavio.v1.Signer.SnapshotKey:input_type -> snavio.v1.SnapshotKeyRequest
-	54, // 48: snavio.v1.Signer.IssueCapability:input_type -> snavio.v1.IssueCapabilityRequest
-	57, // 49: snavio.v1.Signer.RevokeCapability:input_type -> snavio.v1.RevokeCapabilityRequest
-	59, // 50: snavio.v1.Signer.ListCapabilities:input_type -> snavio.v1.ListCapabilitiesRequest
-	62, // 51: snavio.v1.Signer.RotateCapabilityRoot:input_type -> snavio.v1.RotateCapabilityRootRequest
-	72, // 52: snavio.v1.Signer.CheckCapability:input_type -> snavio.v1.CheckCapabilityRequest
-	64, // 53: snavio.v1.Signer.MailboxRoots:input_type -> snavio.v1.MailboxRootsRequest
-	67, // 54: snavio.v1.Signer.CapabilityRevocations:input_type -> snavio.v1.CapabilityRevocationsRequest
-	2,  // 55: snavio.v1.Signer.IssueCertificate:output_type -> snavio.v1.IssueCertificateResponse
-	4,  // 56: snavio.v1.Signer.RevokeCertificate:output_type -> snavio.v1.RevokeCertificateResponse
-	7,  // 57: snavio.v1.Signer.Denylist:output_type -> snavio.v1.DenylistResponse
-	13, // 58: snavio.v1.Signer.CreateKeyset:output_type -> snavio.v1.KeysetStatus
-	13, // 59: snavio.v1.Signer.RotateKeyset:output_type -> snavio.v1.KeysetStatus
-	13, // 60: snavio.v1.Signer.RevokeKey:output_type -> snavio.v1.KeysetStatus
-	17, // 61: snavio.v1.Signer.KeysetChanges:output_type -> snavio.v1.KeysetChangesResponse
-	19, // 62: snavio.v1.Signer.TenantConfig:output_type -> snavio.v1.TenantConfigResponse
-	13, // 63: snavio.v1.Signer.SetMinimumKey:output_type -> snavio.v1.KeysetStatus
-	34, // 64: snavio.v1.Signer.DescribeKeysets:output_type -> snavio.v1.DescribeKeysetsResponse
-	37, // 65: snavio.v1.Signer.ReportKeyUsage:output_type -> snavio.v1.ReportKeyUsageResponse
-	48, // 66: snavio.v1.Signer.ProvisionScope:output_type -> snavio.v1.PublicKeys
-	48, // 67: snavio.v1.Signer.RotateScope:output_type -> snavio.v1.PublicKeys
-	41, // 68: snavio.v1.Signer.Sign:output_type -> snavio.v1.SignResponse
-	45, // 69: snavio.v1.Signer.SignMany:output_type -> snavio.v1.SignManyResponse
-	48, // 70: snavio.v1.Signer.GetPublicKeys:output_type -> snavio.v1.PublicKeys
-	51, // 71: snavio.v1.Signer.Events:output_type -> snavio.v1.EventsResponse
-	21, // 72: snavio.v1.Signer.CreateEnrolment:output_type -> snavio.v1.CreateEnrolmentResponse
-	23, // 73: snavio.v1.Signer.SetServicePrincipals:output_type -> snavio.v1.SetServicePrincipalsResponse
-	2,  // 74: snavio.v1.Signer.AssumeService:output_type -> snavio.v1.IssueCertificateResponse
-	26, // 75: snavio.v1.Signer.RevokeIdentity:output_type -> snavio.v1.RevokeIdentityResponse
-	28, // 76: snavio.v1.Signer.RestoreIdentity:output_type -> snavio.v1.RestoreIdentityResponse
-	31, // 77: snavio.v1.Signer.ListCertificates:output_type -> snavio.v1.ListCertificatesResponse
-	53, // 78: snavio.v1.Signer.SnapshotKey:output_type -> snavio.v1.SnapshotKeyResponse
-	55, // 79: snavio.v1.Signer.IssueCapability:output_type -> snavio.v1.IssueCapabilityResponse
-	58, // 80: snavio.v1.Signer.RevokeCapability:output_type -> snavio.v1.RevokeCapabilityResponse
-	61, // 81: snavio.v1.Signer.ListCapabilities:output_type -> snavio.v1.ListCapabilitiesResponse
-	63, // 82: snavio.v1.Signer.RotateCapabilityRoot:output_type -> snavio.v1.RotateCapabilityRootResponse
-	73, // 83: snavio.v1.Signer.CheckCapability:output_type -> snavio.v1.CheckCapabilityResponse
-	66, // 84: snavio.v1.Signer.MailboxRoots:output_type -> snavio.v1.MailboxRootsResponse
-	71, // 85: snavio.v1.Signer.CapabilityRevocations:output_type -> snavio.v1.CapabilityRevocationsResponse
-	55, // [55:86] is the sub-list for method output_type
-	24, // [24:55] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	16, // 5: snavio.v1.KeysetStatus.use:type_name -> snavio.v1.KeyVersionUse
+	15, // 6: snavio.v1.KeysetStatus.holder:type_name -> snavio.v1.KeyHolder
+	14, // 7: snavio.v1.KeysetStatus.rehearsal:type_name -> snavio.v1.KeyRehearsal
+	12, // 8: snavio.v1.KeysetChangesResponse.keyset:type_name -> snavio.v1.Keyset
+	12, // 9: snavio.v1.TenantConfigResponse.keyset:type_name -> snavio.v1.Keyset
+	5,  // 10: snavio.v1.RevokeIdentityResponse.revoked:type_name -> snavio.v1.RevokedSubject
+	30, // 11: snavio.v1.ListCertificatesResponse.certificate:type_name -> snavio.v1.CertificateRecord
+	13, // 12: snavio.v1.DescribeKeysetsResponse.keyset:type_name -> snavio.v1.KeysetStatus
+	36, // 13: snavio.v1.ReportKeyUsageRequest.use:type_name -> snavio.v1.KeyUse
+	43, // 14: snavio.v1.SignManyRequest.scope:type_name -> snavio.v1.ScopeMessages
+	45, // 15: snavio.v1.SignManyResponse.scope:type_name -> snavio.v1.ScopeSignatures
+	48, // 16: snavio.v1.PublicKeys.key:type_name -> snavio.v1.PublicKey
+	51, // 17: snavio.v1.EventsResponse.event:type_name -> snavio.v1.Event
+	49, // 18: snavio.v1.SnapshotKeyResponse.platform:type_name -> snavio.v1.PublicKeys
+	57, // 19: snavio.v1.RevokeCapabilityRequest.root:type_name -> snavio.v1.RootVersion
+	61, // 20: snavio.v1.ListCapabilitiesResponse.capability:type_name -> snavio.v1.CapabilityRecord
+	66, // 21: snavio.v1.MailboxRootsResponse.root:type_name -> snavio.v1.MailboxRoot
+	69, // 22: snavio.v1.CapabilityRevocationsResponse.capability:type_name -> snavio.v1.RevokedCapability
+	70, // 23: snavio.v1.CapabilityRevocationsResponse.holder:type_name -> snavio.v1.RevokedHolder
+	71, // 24: snavio.v1.CapabilityRevocationsResponse.line:type_name -> snavio.v1.RootLine
+	1,  // 25: snavio.v1.Signer.IssueCertificate:input_type -> snavio.v1.IssueCertificateRequest
+	3,  // 26: snavio.v1.Signer.RevokeCertificate:input_type -> snavio.v1.RevokeCertificateRequest
+	6,  // 27: snavio.v1.Signer.Denylist:input_type -> snavio.v1.DenylistRequest
+	8,  // 28: snavio.v1.Signer.CreateKeyset:input_type -> snavio.v1.CreateKeysetRequest
+	9,  // 29: snavio.v1.Signer.RotateKeyset:input_type -> snavio.v1.RotateKeysetRequest
+	10, // 30: snavio.v1.Signer.RevokeKey:input_type -> snavio.v1.RevokeKeyRequest
+	17, // 31: snavio.v1.Signer.KeysetChanges:input_type -> snavio.v1.KeysetChangesRequest
+	19, // 32: snavio.v1.Signer.TenantConfig:input_type -> snavio.v1.TenantConfigRequest
+	33, // 33: snavio.v1.Signer.SetMinimumKey:input_type -> snavio.v1.SetMinimumKeyRequest
+	34, // 34: snavio.v1.Signer.DescribeKeysets:input_type -> snavio.v1.DescribeKeysetsRequest
+	37, // 35: snavio.v1.Signer.ReportKeyUsage:input_type -> snavio.v1.ReportKeyUsageRequest
+	39, // 36: snavio.v1.Signer.ProvisionScope:input_type -> snavio.v1.ProvisionScopeRequest
+	40, // 37: snavio.v1.Signer.RotateScope:input_type -> snavio.v1.RotateScopeRequest
+	41, // 38: snavio.v1.Signer.Sign:input_type -> snavio.v1.SignRequest
+	44, // 39: snavio.v1.Signer.SignMany:input_type -> snavio.v1.SignManyRequest
+	47, // 40: snavio.v1.Signer.GetPublicKeys:input_type -> snavio.v1.GetPublicKeysRequest
+	50, // 41: snavio.v1.Signer.Events:input_type -> snavio.v1.EventsRequest
+	21, // 42: snavio.v1.Signer.CreateEnrolment:input_type -> snavio.v1.CreateEnrolmentRequest
+	23, // 43: snavio.v1.Signer.SetServicePrincipals:input_type -> snavio.v1.SetServicePrincipalsRequest
+	25, // 44: snavio.v1.Signer.AssumeService:input_type -> snavio.v1.AssumeServiceRequest
+	26, // 45: snavio.v1.Signer.RevokeIdentity:input_type -> snavio.v1.RevokeIdentityRequest
+	28, // 46: snavio.v1.Signer.RestoreIdentity:input_type -> snavio.v1.RestoreIdentityRequest
+	31, // 47: snavio.v1.Signer.ListCertificates:input_type -> snavio.v1.ListCertificatesRequest
+	53, // 48: snavio.v1.Signer.SnapshotKey:input_type -> snavio.v1.SnapshotKeyRequest
+	55, // 49: snavio.v1.Signer.IssueCapability:input_type -> snavio.v1.IssueCapabilityRequest
+	58, // 50: snavio.v1.Signer.RevokeCapability:input_type -> snavio.v1.RevokeCapabilityRequest
+	60, // 51: snavio.v1.Signer.ListCapabilities:input_type -> snavio.v1.ListCapabilitiesRequest
+	63, // 52: snavio.v1.Signer.RotateCapabilityRoot:input_type -> snavio.v1.RotateCapabilityRootRequest
+	73, // 53: snavio.v1.Signer.CheckCapability:input_type -> snavio.v1.CheckCapabilityRequest
+	65, // 54: snavio.v1.Signer.MailboxRoots:input_type -> snavio.v1.MailboxRootsRequest
+	68, // 55: snavio.v1.Signer.CapabilityRevocations:input_type -> snavio.v1.CapabilityRevocationsRequest
+	2,  // 56: snavio.v1.Signer.IssueCertificate:output_type -> snavio.v1.IssueCertificateResponse
+	4,  // 57: snavio.v1.Signer.RevokeCertificate:output_type -> snavio.v1.RevokeCertificateResponse
+	7,  // 58: snavio.v1.Signer.Denylist:output_type -> snavio.v1.DenylistResponse
+	13, // 59: snavio.v1.Signer.CreateKeyset:output_type -> snavio.v1.KeysetStatus
+	13, // 60: snavio.v1.Signer.RotateKeyset:output_type -> snavio.v1.KeysetStatus
+	13, // 61: snavio.v1.Signer.RevokeKey:output_type -> snavio.v1.KeysetStatus
+	18, // 62: snavio.v1.Signer.KeysetChanges:output_type -> snavio.v1.KeysetChangesResponse
+	20, // 63: snavio.v1.Signer.TenantConfig:output_type -> snavio.v1.TenantConfigResponse
+	13, // 64: snavio.v1.Signer.SetMinimumKey:output_type -> snavio.v1.KeysetStatus
+	35, // 65: snavio.v1.Signer.DescribeKeysets:output_type -> snavio.v1.DescribeKeysetsResponse
+	38, // 66: snavio.v1.Signer.ReportKeyUsage:output_type -> snavio.v1.ReportKeyUsageResponse
+	49, // 67: snavio.v1.Signer.ProvisionScope:output_type -> snavio.v1.PublicKeys
+	49, // 68: snavio.v1.Signer.RotateScope:output_type -> snavio.v1.PublicKeys
+	42, // 69: snavio.v1.Signer.Sign:output_type -> snavio.v1.SignResponse
+	46, // 70: snavio.v1.Signer.SignMany:output_type -> snavio.v1.SignManyResponse
+	49, // 71: snavio.v1.Signer.GetPublicKeys:output_type -> snavio.v1.PublicKeys
+	52, // 72: snavio.v1.Signer.Events:output_type -> snavio.v1.EventsResponse
+	22, // 73: snavio.v1.Signer.CreateEnrolment:output_type -> snavio.v1.CreateEnrolmentResponse
+	24, // 74: snavio.v1.Signer.SetServicePrincipals:output_type -> snavio.v1.SetServicePrincipalsResponse
+	2,  // 75: snavio.v1.Signer.AssumeService:output_type -> snavio.v1.IssueCertificateResponse
+	27, // 76: snavio.v1.Signer.RevokeIdentity:output_type -> snavio.v1.RevokeIdentityResponse
+	29, // 77: snavio.v1.Signer.RestoreIdentity:output_type -> snavio.v1.RestoreIdentityResponse
+	32, // 78: snavio.v1.Signer.ListCertificates:output_type -> snavio.v1.ListCertificatesResponse
+	54, // 79: snavio.v1.Signer.SnapshotKey:output_type -> snavio.v1.SnapshotKeyResponse
+	56, // 80: snavio.v1.Signer.IssueCapability:output_type -> snavio.v1.IssueCapabilityResponse
+	59, // 81: snavio.v1.Signer.RevokeCapability:output_type -> snavio.v1.RevokeCapabilityResponse
+	62, // 82: snavio.v1.Signer.ListCapabilities:output_type -> snavio.v1.ListCapabilitiesResponse
+	64, // 83: snavio.v1.Signer.RotateCapabilityRoot:output_type -> snavio.v1.RotateCapabilityRootResponse
+	74, // 84: snavio.v1.Signer.CheckCapability:output_type -> snavio.v1.CheckCapabilityResponse
+	67, // 85: snavio.v1.Signer.MailboxRoots:output_type -> snavio.v1.MailboxRootsResponse
+	72, // 86: snavio.v1.Signer.CapabilityRevocations:output_type -> snavio.v1.CapabilityRevocationsResponse
+	56, // [56:87] is the sub-list for method output_type
+	25, // [25:56] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_snavio_v1_signer_proto_init() }
@@ -5391,7 +5502,7 @@ func file_snavio_v1_signer_proto_init() {
 	if File_snavio_v1_signer_proto != nil {
 		return
 	}
-	file_snavio_v1_signer_proto_msgTypes[56].OneofWrappers = []any{
+	file_snavio_v1_signer_proto_msgTypes[57].OneofWrappers = []any{
 		(*RevokeCapabilityRequest_Id)(nil),
 		(*RevokeCapabilityRequest_Holder)(nil),
 		(*RevokeCapabilityRequest_Root)(nil),
@@ -5402,7 +5513,7 @@ func file_snavio_v1_signer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_snavio_v1_signer_proto_rawDesc), len(file_snavio_v1_signer_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   73,
+			NumMessages:   74,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

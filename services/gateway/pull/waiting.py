@@ -15,7 +15,7 @@ from typing import Final
 from snavio.errors import SnavioError
 from snavio.native import Received
 
-SLICE_SECONDS: Final = 5.0
+SLICE_SECONDS = 2.0
 """Of one waiting call: it is never cut off, because a response may be under way."""
 MOST_MESSAGES: Final = 1000
 CALLS_AT_ONCE: Final = 2
