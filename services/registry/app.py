@@ -15,6 +15,7 @@ from services.registry.wire.entries_servicer import EntriesServicer
 from services.registry.wire.query_servicer import QueryServicer
 from services.registry.wire.write_servicer import WriteServicer
 from services.registry.writes.ownership import Ownership
+from services.registry.writes.queue_proofs import QueueProofs
 from services.registry.writes.sweeper import Sweeper
 from snavio.domain.identity import Identity, IdentityKind
 from snavio.host.service import DRAIN_SECONDS, HostedService
@@ -42,7 +43,12 @@ class RegistryApp(HostedService[RegistrySettings]):
         policy = settings.ban_policy()
         forecast = Forecast(trust, LiveGates(host.channel("slow"), clock), clock)
         writes = WriteServicer(
-            directory=directory, ownership=ownership, trust=trust, forecast=forecast, spares=policy.spares
+            directory=directory,
+            ownership=ownership,
+            trust=trust,
+            forecast=forecast,
+            queues=QueueProofs(host.channel("slow")),
+            spares=policy.spares,
         )
         host.at_stop(
             "joint writes",

@@ -17,6 +17,7 @@ from services.relay.revocations import Revocations
 from services.relay.servicer import RelayServicer
 from services.relay.settings import RelaySettings
 from services.relay.stream_composition import compose_streams
+from services.relay.undelivered import Undelivered
 from snavio.host.service import HostedService
 from snavio.native import Tombstones
 from snavio.signed.manifest_signer import ManifestSigner
@@ -85,7 +86,13 @@ class RelayApp(HostedService[RelaySettings]):
         if settings.compact:
             host.every(LOOK_SECONDS, "compaction", compaction.look, longest_s=LONGEST_PAUSE_S)
         streams = await compose_streams(
-            host, settings, outbox=outbox, waiting=waiting, intake=intake, names=names
+            host,
+            settings,
+            outbox=outbox,
+            waiting=waiting,
+            intake=intake,
+            names=names,
+            undelivered=Undelivered(archive=archive, tell=intake.record),
         )
         host.introspection.counts(intake.counters, prefix="intake.")
         host.introspection.counts(exporter.counters, prefix="export.")

@@ -20,6 +20,7 @@ from services.relay.stream_retention import StreamRetention
 from services.relay.stream_servicer import StreamServicer
 from services.relay.stream_tails import StreamTails
 from services.relay.tenant_keys import TenantKeys
+from services.relay.undelivered import Undelivered
 from snavio.domain.stream import Position
 from snavio.host.service import ServiceHost
 from snavio.ports.outbox import Outbox
@@ -43,6 +44,7 @@ async def compose_streams(
     waiting: PendingPages,
     intake: PageIntake,
     names: DirectoryNames,
+    undelivered: Undelivered,
 ) -> StreamParts:
     """Open the streams and start the work on them."""
     clock = host.clock
@@ -53,6 +55,7 @@ async def compose_streams(
         tails=tails,
         mailbox=host.channel("mailbox", sends=True),
         tell=intake.record,
+        undelivered=undelivered,
         clock=clock,
     )
 

@@ -13,6 +13,7 @@ from services.slow.forecast import Forecasts
 from services.slow.grants import Grants
 from services.slow.lane_rules import LaneRules
 from services.slow.limits import LimitEnforcer
+from services.slow.queue_states import MOST_LOOKS, QueueStates
 from services.slow.rounds import make_rounds
 from services.slow.servicer import SlowServicer
 from services.slow.settings import SlowSettings
@@ -20,6 +21,7 @@ from services.slow.strict import Strict
 from snavio.clock import Clock
 from snavio.config import MeshSettings
 from snavio.host.service import HostedService
+from snavio.host.shares import Shares
 from snavio.host.target_queues import open_target_queues
 from snavio.ports.coordination import Coordination
 from snavio.rpc.limits import HOP_WINDOW_BYTES
@@ -94,14 +96,19 @@ class SlowApp(HostedService[SlowSettings]):
             host.introspection.counts(counters, prefix=prefix)
         host.introspection.times("Snavio.Dedup.SlowPathLatency", strict.latency)
         host.introspection.gauges(arbiter.gauges, prefix="waiting.")
+        looks = Shares("examinations", host.mesh.share("examinations", MOST_LOOKS))
+        host.introspection.shares(looks)
+        states = QueueStates(mailbox=host.channel("mailbox", sends=True), queues=queues, shares=looks)
         servicer = SlowServicer(
             arbiter=arbiter,
             grants=grants,
             bans=bans,
+            states=states,
             forecasts=Forecasts(
                 lane_rules=lane_rules,
                 store=store,
-                queues=queues,
+                connected=lambda place: place < len(queues) and queues[place].connected.is_set(),
+                states=states,
                 waiting=arbiter.waiting_of,
                 timeout_ms=timeout_ms,
             ),

@@ -332,10 +332,40 @@ async def claimed(
 async def test_every_duplicate_of_a_committed_id_gets_the_first_outcome(shop: Shop) -> None:
     async with shop.open() as store:
         assert await claimed(store) is Claimed.NEW
+        shop.clock.advance(seconds=2)
         await store.commit([ask()], owner="a")
+        committed_ms = shop.clock.unix_ns() // 1_000_000
+        shop.clock.advance(seconds=1)
         assert [await claimed(store, owner=f"b{turn}") for turn in range(7)] == [Claimed.DUPLICATE] * 7
-        shop.clock.advance(seconds=299)
+        [answer] = await store.claim([ask()], owner="c")
+        assert answer.delivered_unix_ms == committed_ms
+        shop.clock.advance(seconds=298)
         assert await claimed(store) is Claimed.DUPLICATE
+
+
+async def test_looking_an_id_up_tells_what_a_claim_would_and_claims_nothing(shop: Shop) -> None:
+    async def seen(store: Coordination) -> Claimed:
+        looked = await store.look_up("acme/billing", ask().command_id)
+        assert await store.look_up("acme/billing", ask().command_id) == looked
+        return looked.claimed
+
+    async with shop.open() as store:
+        assert await seen(store) is Claimed.NEW
+        assert await claimed(store) is Claimed.NEW
+        looked = await store.look_up("acme/billing", ask().command_id)
+        assert (looked.claimed, looked.retry_after_ms) == (Claimed.PENDING, TERMS.lease_ms)
+        shop.clock.advance(seconds=TERMS.lease_ms / 1000)
+        assert await seen(store) is Claimed.TAKEN_OVER
+        assert await claimed(store, owner="b") is Claimed.TAKEN_OVER
+        await store.commit([ask()], owner="b")
+        looked = await store.look_up("acme/billing", ask().command_id)
+        assert (looked.claimed, looked.delivered_unix_ms) == (
+            Claimed.DUPLICATE,
+            shop.clock.unix_ns() // 1_000_000,
+        )
+        assert (await store.look_up("acme/shop", ask().command_id)).claimed is Claimed.NEW
+        shop.clock.advance(seconds=TERMS.keep_ms / 1000)
+        assert await seen(store) is Claimed.NEW
 
 
 async def test_an_id_is_free_again_after_the_dedupe_time_although_the_record_may_still_lie_there(
