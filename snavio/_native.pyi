@@ -800,11 +800,13 @@ def cut_by_tenant(
     list[tuple[int, str]],
     int,
     int,
+    list[tuple[str, str, str, int, int, str, str, bytes]],
 ]:
     """Events of block fields by source and family. ValueError on bad bytes.
 
     (source, family, events, JSON array in its canonical form); rare events (position of the page, at_unix_ns, name,
-    JSON); tenants that pages speak of (position, tenant); commands that were counted, not told; rows of nobody.
+    JSON); tenants that pages speak of (position, tenant); commands that were counted, not told; rows of nobody;
+    refusals and bans (source, event, reason, count, at_unix_ns, target and name and 16 bytes of id of the first).
     """
 
 def format_timestamp(unix_ns: int) -> str:

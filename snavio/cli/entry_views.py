@@ -140,6 +140,7 @@ _DOCUMENTS: Final[Mapping[str, Callable[[Any], dict[str, Any]]]] = {
         "name": value.name,
         "kind": CHANNELS[value.channel],
         "address": value.address or None,
+        "events": list(value.event) or None,
     },
     "ban": _ban,
     "suspension": lambda value: {

@@ -231,7 +231,8 @@ class _Reading:
 
     def _alert(self, row: Mapping[str, Any]) -> AlertChannel:
         channel = _choice(ChannelKind, row["kind"], "alert.kind")
-        return AlertChannel(self.tenant, row["name"], channel, row.get("address", ""))
+        events = tuple(row.get("events", ()))
+        return AlertChannel(self.tenant, row["name"], channel, row.get("address", ""), events)
 
     def _source(self, row: Mapping[str, Any]) -> str:
         """A service of this tenant may be named without the tenant."""

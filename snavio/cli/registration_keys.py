@@ -78,7 +78,7 @@ TABLES: Final[Mapping[str, Keys]] = {
         "cooldown_seconds": (int, False),
         "shadow": (bool, False),
     },
-    "alert": {"name": (str, True), "kind": (str, True), "address": (str, False)},
+    "alert": {"name": (str, True), "kind": (str, True), "address": (str, False), "events": (list, False)},
 }
 WORDS: Final[Mapping[type[Any], str]] = {
     str: "text",

@@ -41,6 +41,8 @@ BOUNDS: Final[Mapping[str, str]] = {
     "tail_bytes": "bytes of recent events",
     "examinations": "examinations of queues",
     "waiting_commands": "commands that wait for Slow",
+    "lookups": "name look-ups under way",
+    "alert_deliveries": "alert deliveries under way",
 }
 """Every bound that is shared, in words that complete "too many …"."""
 

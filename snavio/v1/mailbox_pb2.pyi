@@ -283,13 +283,15 @@ class SettleResponse(_message.Message):
     def __init__(self, codes: _Optional[bytes] = ...) -> None: ...
 
 class StatsRequest(_message.Message):
-    __slots__ = ("topic",)
+    __slots__ = ("topic", "topics")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
     topic: str
-    def __init__(self, topic: _Optional[str] = ...) -> None: ...
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, topic: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class TopicStats(_message.Message):
-    __slots__ = ("topic", "ready", "inflight", "oldest_age_ms", "delivered", "dead", "canceled", "capacity", "died", "dlq_profile", "stored_total", "acked_total")
+    __slots__ = ("topic", "ready", "inflight", "oldest_age_ms", "delivered", "dead", "canceled", "capacity", "died", "dlq_profile", "stored_total", "acked_total", "last_received_unix_ns", "last_receiver")
     class DiedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -309,6 +311,8 @@ class TopicStats(_message.Message):
     DLQ_PROFILE_FIELD_NUMBER: _ClassVar[int]
     STORED_TOTAL_FIELD_NUMBER: _ClassVar[int]
     ACKED_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    LAST_RECEIVED_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    LAST_RECEIVER_FIELD_NUMBER: _ClassVar[int]
     topic: str
     ready: int
     inflight: int
@@ -321,7 +325,9 @@ class TopicStats(_message.Message):
     dlq_profile: str
     stored_total: int
     acked_total: int
-    def __init__(self, topic: _Optional[str] = ..., ready: _Optional[int] = ..., inflight: _Optional[int] = ..., oldest_age_ms: _Optional[int] = ..., delivered: _Optional[int] = ..., dead: _Optional[int] = ..., canceled: _Optional[int] = ..., capacity: _Optional[int] = ..., died: _Optional[_Mapping[str, int]] = ..., dlq_profile: _Optional[str] = ..., stored_total: _Optional[int] = ..., acked_total: _Optional[int] = ...) -> None: ...
+    last_received_unix_ns: int
+    last_receiver: str
+    def __init__(self, topic: _Optional[str] = ..., ready: _Optional[int] = ..., inflight: _Optional[int] = ..., oldest_age_ms: _Optional[int] = ..., delivered: _Optional[int] = ..., dead: _Optional[int] = ..., canceled: _Optional[int] = ..., capacity: _Optional[int] = ..., died: _Optional[_Mapping[str, int]] = ..., dlq_profile: _Optional[str] = ..., stored_total: _Optional[int] = ..., acked_total: _Optional[int] = ..., last_received_unix_ns: _Optional[int] = ..., last_receiver: _Optional[str] = ...) -> None: ...
 
 class StatsResponse(_message.Message):
     __slots__ = ("topic",)

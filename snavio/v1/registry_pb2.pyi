@@ -288,16 +288,18 @@ class ProfileLimit(_message.Message):
     def __init__(self, target: _Optional[str] = ..., profile: _Optional[_Union[Profile, str]] = ..., limit: _Optional[_Union[Limit, _Mapping]] = ...) -> None: ...
 
 class AlertChannel(_message.Message):
-    __slots__ = ("tenant", "name", "channel", "address")
+    __slots__ = ("tenant", "name", "channel", "address", "event")
     TENANT_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    EVENT_FIELD_NUMBER: _ClassVar[int]
     tenant: str
     name: str
     channel: ChannelKind
     address: str
-    def __init__(self, tenant: _Optional[str] = ..., name: _Optional[str] = ..., channel: _Optional[_Union[ChannelKind, str]] = ..., address: _Optional[str] = ...) -> None: ...
+    event: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, tenant: _Optional[str] = ..., name: _Optional[str] = ..., channel: _Optional[_Union[ChannelKind, str]] = ..., address: _Optional[str] = ..., event: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Ban(_message.Message):
     __slots__ = ("list", "source", "target", "name", "until_unix_ns", "reason", "evidence")
@@ -1198,3 +1200,113 @@ class ReadLogResponse(_message.Message):
     change: _containers.RepeatedCompositeFieldContainer[Change]
     more: bool
     def __init__(self, version: _Optional[int] = ..., change: _Optional[_Iterable[_Union[Change, _Mapping]]] = ..., more: _Optional[bool] = ...) -> None: ...
+
+class ListRouteHealthRequest(_message.Message):
+    __slots__ = ("tenant", "target", "unhealthy", "limit", "after")
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    UNHEALTHY_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    tenant: str
+    target: str
+    unhealthy: bool
+    limit: int
+    after: str
+    def __init__(self, tenant: _Optional[str] = ..., target: _Optional[str] = ..., unhealthy: _Optional[bool] = ..., limit: _Optional[int] = ..., after: _Optional[str] = ...) -> None: ...
+
+class RouteHealth(_message.Message):
+    __slots__ = ("tenant", "target", "name", "topic", "queue_kind", "status", "evidence", "since_unix_ns", "looked_unix_ns", "depth", "inflight", "oldest_ms", "oldest_estimated", "dead", "last_received_unix_ns", "last_receiver", "expected_drain_seconds")
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_KIND_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    EVIDENCE_FIELD_NUMBER: _ClassVar[int]
+    SINCE_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    LOOKED_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    DEPTH_FIELD_NUMBER: _ClassVar[int]
+    INFLIGHT_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_MS_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_ESTIMATED_FIELD_NUMBER: _ClassVar[int]
+    DEAD_FIELD_NUMBER: _ClassVar[int]
+    LAST_RECEIVED_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    LAST_RECEIVER_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_DRAIN_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    tenant: str
+    target: str
+    name: _containers.RepeatedScalarFieldContainer[str]
+    topic: str
+    queue_kind: QueueKind
+    status: str
+    evidence: _containers.RepeatedScalarFieldContainer[str]
+    since_unix_ns: int
+    looked_unix_ns: int
+    depth: int
+    inflight: int
+    oldest_ms: int
+    oldest_estimated: bool
+    dead: int
+    last_received_unix_ns: int
+    last_receiver: str
+    expected_drain_seconds: int
+    def __init__(self, tenant: _Optional[str] = ..., target: _Optional[str] = ..., name: _Optional[_Iterable[str]] = ..., topic: _Optional[str] = ..., queue_kind: _Optional[_Union[QueueKind, str]] = ..., status: _Optional[str] = ..., evidence: _Optional[_Iterable[str]] = ..., since_unix_ns: _Optional[int] = ..., looked_unix_ns: _Optional[int] = ..., depth: _Optional[int] = ..., inflight: _Optional[int] = ..., oldest_ms: _Optional[int] = ..., oldest_estimated: _Optional[bool] = ..., dead: _Optional[int] = ..., last_received_unix_ns: _Optional[int] = ..., last_receiver: _Optional[str] = ..., expected_drain_seconds: _Optional[int] = ...) -> None: ...
+
+class ListRouteHealthResponse(_message.Message):
+    __slots__ = ("route", "more")
+    ROUTE_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    route: _containers.RepeatedCompositeFieldContainer[RouteHealth]
+    more: bool
+    def __init__(self, route: _Optional[_Iterable[_Union[RouteHealth, _Mapping]]] = ..., more: _Optional[bool] = ...) -> None: ...
+
+class ListDeadLettersRequest(_message.Message):
+    __slots__ = ("target", "limit", "after")
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    target: str
+    limit: int
+    after: str
+    def __init__(self, target: _Optional[str] = ..., limit: _Optional[int] = ..., after: _Optional[str] = ...) -> None: ...
+
+class DeadLetter(_message.Message):
+    __slots__ = ("letter_id", "reason", "attempts", "died_unix_ns", "stored_unix_ns", "source", "command_id", "name")
+    LETTER_ID_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    DIED_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    STORED_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    COMMAND_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    letter_id: str
+    reason: str
+    attempts: int
+    died_unix_ns: int
+    stored_unix_ns: int
+    source: str
+    command_id: str
+    name: str
+    def __init__(self, letter_id: _Optional[str] = ..., reason: _Optional[str] = ..., attempts: _Optional[int] = ..., died_unix_ns: _Optional[int] = ..., stored_unix_ns: _Optional[int] = ..., source: _Optional[str] = ..., command_id: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+
+class ListDeadLettersResponse(_message.Message):
+    __slots__ = ("letter",)
+    LETTER_FIELD_NUMBER: _ClassVar[int]
+    letter: _containers.RepeatedCompositeFieldContainer[DeadLetter]
+    def __init__(self, letter: _Optional[_Iterable[_Union[DeadLetter, _Mapping]]] = ...) -> None: ...
+
+class RedriveDeadLettersRequest(_message.Message):
+    __slots__ = ("target", "letter_id")
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    LETTER_ID_FIELD_NUMBER: _ClassVar[int]
+    target: str
+    letter_id: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, target: _Optional[str] = ..., letter_id: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class RedriveDeadLettersResponse(_message.Message):
+    __slots__ = ("moved",)
+    MOVED_FIELD_NUMBER: _ClassVar[int]
+    moved: int
+    def __init__(self, moved: _Optional[int] = ...) -> None: ...

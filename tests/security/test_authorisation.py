@@ -104,7 +104,7 @@ EXPECTED = """
     snavio.v1.Mailbox             Ack                   service
     snavio.v1.Mailbox             Nack                  service
     snavio.v1.Mailbox             Extend                service
-    snavio.v1.Mailbox             Stats                 service principal operator
+    snavio.v1.Mailbox             Stats                 service principal operator mesh/registry
     snavio.v1.Mailbox             RecvStream            service
     snavio.v1.Mailbox             Peek                  service principal operator
     snavio.v1.Mailbox             List                  service principal operator
@@ -135,7 +135,7 @@ EXPECTED = """
     snavio.v1.Signer              RestoreIdentity       operator
     snavio.v1.Signer              ListCertificates      operator
     snavio.v1.Signer              SnapshotKey           mesh/shield
-    snavio.v1.Signer              IssueCapability       operator principal service mesh/fast mesh/slow mesh/relay
+    snavio.v1.Signer             IssueCapability operator principal service mesh/fast mesh/slow mesh/relay mesh/registry
     snavio.v1.Signer              RevokeCapability      operator principal
     snavio.v1.Signer              ListCapabilities      operator principal
     snavio.v1.Signer              RotateCapabilityRoot  operator principal
@@ -173,6 +173,9 @@ EXPECTED = """
     snavio.v1.Registry            ListEntries           operator principal
     snavio.v1.Registry            DeleteEntry           operator principal
     snavio.v1.Registry            ReadLog               operator principal
+    snavio.v1.Registry            ListRouteHealth       operator principal mesh/relay
+    snavio.v1.Registry            ListDeadLetters       operator principal
+    snavio.v1.Registry            RedriveDeadLetters    operator principal
     snavio.v1.Relay               Append                mesh
     snavio.v1.Relay               ReadStream            mesh/gateway
     snavio.v1.Relay               StreamWindow          mesh/gateway
@@ -181,7 +184,13 @@ EXPECTED = """
     GET                           /v1/tenants/{tenant}/state   principal operator
     GET                           /v1/tenants/{tenant}/config  principal operator
     GET                           /metrics              operator scraper
+    GET                           /v1/tenants/{tenant}/alerts  principal operator
     snavio.v1.Relay               ReEmit                operator
+    snavio.v1.Relay               ListAlerts            operator principal mesh/gateway
+    snavio.v1.Relay               AckAlerts             operator principal
+    snavio.v1.Relay               TestAlertChannel      operator principal
+    snavio.v1.Relay               MuteAlerts            operator principal
+    snavio.v1.Relay               RotateWebhookSecret   operator principal
     snavio.v1.Introspection       Status                operator mesh
     snavio.v1.Explain             Explain               operator principal service
     grpc.health.v1.Health         Check                 anybody

@@ -141,6 +141,13 @@ class TopicTable:
         topic.stored = True
         topic.kept_until_mono_ns = max(topic.kept_until_mono_ns, self._clock.mono_ns() + KEPT_EMPTY_NS)
 
+    def received(self, name: str, receiver: str) -> None:
+        """Messages were handed out: what watches over routes asks when, and to whom."""
+        topic = self.by_name.get(name)
+        if topic is not None:
+            topic.received_unix_ns = self._clock.unix_ns()
+            topic.receiver = receiver
+
     # -- numbers ---------------------------------------------------------------------------------------
 
     def counts(self, name: str) -> Counts | None:
@@ -165,6 +172,8 @@ class TopicTable:
             topic.ordering.deepest,
             topic.stored_total,
             topic.acked_total,
+            topic.received_unix_ns,
+            topic.receiver,
         )
 
 

@@ -68,6 +68,10 @@ class Topic:
     stored_total: int = 0
     """Taken in since the start."""
     acked_total: int = 0
+    received_unix_ns: int = 0
+    """When messages were last handed out since the start; 0 for never."""
+    receiver: str = ""
+    """Identity of whoever got them."""
     batches: dict[int, Batch] = field(default_factory=dict)
     adopted: dict[int, Batch] = field(default_factory=dict)
     """Batches that are not to be delivered from, while a change of them is on its way to disk."""
@@ -173,3 +177,6 @@ class Counts:
     stored_total: int = 0
     """Taken in since the start."""
     acked_total: int = 0
+    last_received_unix_ns: int = 0
+    """When messages were last handed out since the start; 0 for never."""
+    last_receiver: str = ""
