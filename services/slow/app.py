@@ -5,7 +5,7 @@ Never serves before the coordination store is open.
 
 from __future__ import annotations
 
-from services.slow.arbitration import Arbiter, Rounds
+from services.slow.arbitration import Arbiter
 from services.slow.bans import Bans, Escalation
 from services.slow.coordination import open_chosen, require_long_leases
 from services.slow.dominance import Dominance
@@ -14,6 +14,7 @@ from services.slow.grants import Grants
 from services.slow.lane_rules import LaneRules
 from services.slow.limits import LimitEnforcer
 from services.slow.queue_states import MOST_LOOKS, QueueStates
+from services.slow.rounds import make_rounds
 from services.slow.servicer import SlowServicer
 from services.slow.settings import SlowSettings
 from services.slow.strict import Strict
@@ -73,13 +74,7 @@ class SlowApp(HostedService[SlowSettings]):
             tracer=host.tracer,
             clock=clock,
             budget_ms=host.mesh.budget_ms,
-            rounds=Rounds(
-                at_once=settings.rounds,
-                commands=settings.round_commands,
-                quantum=settings.quantum_commands,
-                max_waiting=settings.max_waiting_commands,
-                max_waiting_per_source=settings.max_waiting_per_source,
-            ),
+            rounds=make_rounds(host, settings),
         )
         await host.run(arbiter)
         # They stop first: the arbiter still records the outcomes that come with their end.

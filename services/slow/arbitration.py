@@ -24,6 +24,7 @@ from snavio.errors import Saturated
 from snavio.hop.forward import send_parts
 from snavio.hop.ledger_part import nothing_delivered
 from snavio.host.background import background
+from snavio.host.shares import Shares
 from snavio.native import MESH_BATCH_BYTES, MESH_BATCH_COMMANDS, Arbitration
 from snavio.observe.tracer import Tracer
 from snavio.ports.queue import TargetQueue
@@ -43,7 +44,7 @@ class Rounds:
     at_once: int
     commands: int
     quantum: int
-    max_waiting: int
+    waiting: Shares
     max_waiting_per_source: int
 
 
@@ -82,7 +83,7 @@ class Arbiter:
         self._rounds = rounds
         self._waiting: DeficitRoundRobin[SourceSlice] = DeficitRoundRobin(
             quantum=rounds.quantum,
-            max_cost=rounds.max_waiting,
+            shares=rounds.waiting,
             max_queue_cost=rounds.max_waiting_per_source,
         )
         self._numbers = itertools.count(1)

@@ -1,9 +1,9 @@
 """Escalations that wait for a round, in one queue per source, served by deficit round robin.
 
-Bounded, per queue and in all. Never lets a flood of one source delay another's turn by more than one quantum of each
-queue in between; an item that does not fit is refused with a hint. Queues that are held back, those of banned sources,
-share one round at a time, a small part of it, and a small part of all time: whatever they bring, most of Slow stays
-free for the others.
+Bounded, per queue, per tenant and in all. Never lets a flood of one source delay another's turn by more than one
+quantum of each queue in between; an item that does not fit is refused with a hint. Queues that are held back, those of
+banned sources, share one round at a time, a small part of it, and a small part of all time: whatever they bring, most
+of Slow stays free for the others.
 
 Not a `FairSendQueue`: that one orders the parts of a connection that sends one batch after another. Here several rounds
 are decided side by side, a round takes many sources at once, and held queues are rationed in time as well as in turns,
@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from snavio.errors import Saturated
+from snavio.host.shares import Shares
 
 RETRY_AFTER_MS = 250
 # A turn of a queue that is held back, and the share of all of them in a round, is so many times smaller.
@@ -49,9 +50,9 @@ class Round(Generic[T]):
 class DeficitRoundRobin(Generic[T]):
     """Costs are commands."""
 
-    def __init__(self, *, quantum: int, max_cost: int, max_queue_cost: int) -> None:
+    def __init__(self, *, quantum: int, shares: Shares, max_queue_cost: int) -> None:
         self._quantum = quantum
-        self._max_cost = max_cost
+        self._shares = shares
         self._max_queue_cost = max_queue_cost
         self._queues: dict[str, _SourceBacklog[T]] = {}
         """In the order of their turns; one with nothing waiting is not in it."""
@@ -60,13 +61,12 @@ class DeficitRoundRobin(Generic[T]):
         """A round with held queues is in progress, or ended just now."""
         self._others = False
         """A source that is not held back came since held queues had their last round."""
-        self._cost = 0
         self._changed = asyncio.Event()
 
     @property
     def cost(self) -> int:
         """Cost of all that waits."""
-        return self._cost
+        return self._shares.used
 
     @property
     def queues(self) -> int:
@@ -79,27 +79,27 @@ class DeficitRoundRobin(Generic[T]):
         return queue.cost if queue is not None else 0
 
     def put(self, name: str, item: T, *, cost: int, held: bool = False) -> None:
-        """Append to the queue `name`; Saturated when that, or everything, is full.
+        """Append to the queue `name`, a source; Saturated when that, its tenant's share, or everything is full.
 
-        One item always fits into an empty queue: it came as one, and refusing it would refuse it for ever.
+        One item always fits into an empty queue and an empty share: it came as one, and refusing it would refuse it for
+        ever.
         """
+        tenant, limit = name.partition("/")[0], self._shares.limit
         queue = self._queues.get(name)
         if queue is not None and queue.cost + cost > self._max_queue_cost:
             raise Saturated(
                 f"{self._max_queue_cost} commands of this source wait for Slow, which is its share.",
                 retry_after_ms=RETRY_AFTER_MS,
             )
-        if self._cost + cost > self._max_cost:
-            raise Saturated(
-                f"{self._max_cost} commands wait for Slow, which is all that it takes.",
-                retry_after_ms=RETRY_AFTER_MS,
-            )
+        if self._shares.held(tenant) or self._shares.used + cost > limit.total - limit.reserve:
+            self._shares.take(tenant, cost)
+        else:
+            self._shares.found(tenant, cost)
         if queue is None:
             queue = self._queues[name] = _SourceBacklog(held)
             self._held_queues += held
         queue.waiting.append((cost, item))
         queue.cost += cost
-        self._cost += cost
         self._others = self._others or not held
         self._changed.set()
 
@@ -146,6 +146,7 @@ class DeficitRoundRobin(Generic[T]):
                 spent += cost
                 queue.deficit -= cost
                 queue.cost -= cost
+                self._shares.give_back(name.partition("/")[0], cost)
             if queue.held:
                 held_spent += spent - before
             # To the end of the row, or out of it: a queue with nothing waiting saves up nothing either.
@@ -153,6 +154,5 @@ class DeficitRoundRobin(Generic[T]):
                 self._queues[name] = queue
             else:
                 self._held_queues -= queue.held
-        self._cost -= spent
         self._holding = self._holding or held_spent > 0
         return Round(tuple(taken), held_spent > 0, asyncio.get_running_loop().time())

@@ -41,6 +41,7 @@ BOUNDS: Final[Mapping[str, str]] = {
     "tail_bytes": "bytes of recent events",
     "pull_requests": "waiting workers of the edge",
     "examinations": "examinations of queues",
+    "waiting_commands": "commands that wait for Slow",
     "lookups": "name look-ups under way",
     "alert_deliveries": "alert deliveries under way",
 }

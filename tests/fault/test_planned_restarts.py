@@ -13,13 +13,14 @@ from pathlib import Path
 
 import pytest
 
+from snavio.config.sections import SERVICES
 from snavio.sdk import Producer
 from snavio.sdk.outcome import Outcome
 from snavio.v1 import registry_pb2 as reg
 from tests.support.mesh import NAME, SOURCE, TARGET, DemoMesh, demo_mesh
 
 FULL = os.environ.get("SNAVIO_FULL") == "1"
-STATELESS = ("fast", "shield", "slow")
+STATELESS = ("fast", "shield", "slow", "gateway")
 STORES = ("mailbox", "registry", "signer", "relay")
 ROUNDS = 5 if FULL else 1
 STRICT, SENDERS, SOME, WITHIN_S = "refund", 12, 40, 90.0
@@ -88,6 +89,7 @@ async def restart(mesh: DemoMesh, service: str) -> float:
 async def test_planned_restart_of_any_service_leaves_nothing_unknown_and_fails_nothing(
     tmp_path: Path, figure: Callable[[str], None]
 ) -> None:
+    assert {*STATELESS, *STORES} == set(SERVICES)
     async with demo_mesh(tmp_path) as mesh:
         async with mesh.operator() as operator:
             route = reg.Route(target=TARGET, name=STRICT, dedupe_mode=reg.DEDUPE_MODE_STRICT)

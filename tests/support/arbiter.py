@@ -15,6 +15,7 @@ from services.slow.limits import LimitEnforcer
 from services.slow.strict import Strict
 from snavio.clock import Clock
 from snavio.domain.verdict import Verdict
+from snavio.host.shares import ShareLimit, Shares
 from snavio.native import read_verdicts
 from snavio.ports.coordination import Coordination
 from snavio.ports.queue import BatchPart, TargetQueue
@@ -160,7 +161,13 @@ async def arbiter_stage(
         journal=Journal(),
         clock=clock,
         budget_ms=5000,
-        rounds=Rounds(at_once=4, commands=1000, quantum=100, max_waiting=64_000, max_waiting_per_source=8000),
+        rounds=Rounds(
+            at_once=4,
+            commands=1000,
+            quantum=100,
+            waiting=Shares("waiting_commands", ShareLimit(64_000, 16_000)),
+            max_waiting_per_source=8000,
+        ),
     )
     arbiter.start()
     try:

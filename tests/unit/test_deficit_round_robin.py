@@ -11,10 +11,14 @@ import pytest
 
 from services.slow.deficit_round_robin import DeficitRoundRobin
 from snavio.errors import Saturated
+from snavio.host.shares import ShareLimit, Shares
 
 
-def queue(**changed: int) -> DeficitRoundRobin[str]:
-    return DeficitRoundRobin(**{"quantum": 10, "max_cost": 10_000, "max_queue_cost": 1000, **changed})
+def queue(
+    *, max_cost: int = 10_000, max_tenant_cost: int = 0, max_queue_cost: int = 1000
+) -> DeficitRoundRobin[str]:
+    shares = Shares("waiting_commands", ShareLimit(max_cost, max_tenant_cost or max_cost))
+    return DeficitRoundRobin(quantum=10, shares=shares, max_queue_cost=max_queue_cost)
 
 
 async def taken(waiting: DeficitRoundRobin[str], most: int) -> list[str]:
@@ -120,6 +124,37 @@ async def test_everything_together_is_bounded() -> None:
     with pytest.raises(Saturated):
         waiting.put("another", "x", cost=1)
     assert (waiting.cost, waiting.queues) == (100, 10)
+
+
+async def test_many_sources_of_one_tenant_leave_room_for_another_tenant() -> None:
+    waiting = queue(max_cost=100, max_tenant_cost=25, max_queue_cost=10)
+    for number in range(2):
+        waiting.put(f"loud/service-{number}", "x", cost=10)
+    with pytest.raises(Saturated, match="loud has its share") as refused:
+        waiting.put("loud/service-2", "x", cost=10)
+    assert (refused.value.reason, refused.value.retry_after_ms > 0) == ("tenant-share", True)
+    # What is held back is the tenant's too.
+    with pytest.raises(Saturated, match="loud has its share"):
+        waiting.put("loud/service-1 banned", "x", cost=10, held=True)
+    for number in range(8):
+        waiting.put(f"quiet-{number}/service", "x", cost=10)
+    with pytest.raises(Saturated, match="Too many"):
+        waiting.put("late/service", "x", cost=10)
+    # What was taken is given back, to the tenant and in all.
+    assert len(await taken(waiting, 20)) == 2
+    waiting.put("loud/service-2", "x", cost=10)
+    waiting.put("late/service", "x", cost=10)
+    assert waiting.cost == 100
+
+
+async def test_an_item_larger_than_its_tenants_share_is_taken_while_the_tenant_has_nothing_waiting() -> None:
+    waiting = queue(max_cost=100, max_tenant_cost=25)
+    waiting.put("acme/billing", "large", cost=60)
+    with pytest.raises(Saturated, match="acme has its share"):
+        waiting.put("acme/shop", "small", cost=1)
+    waiting.put("globex/shop", "other", cost=40)
+    assert {*await taken(waiting, 200)} == {"large", "other"}
+    waiting.put("acme/shop", "small", cost=1)
 
 
 async def test_an_item_larger_than_a_round_is_served_all_the_same() -> None:
