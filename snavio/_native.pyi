@@ -143,6 +143,22 @@ class Admission:
     def counters(self) -> dict[str, int]:
         """Commands per verdict name since start, plus `nonces_live`."""
 
+class SampledCommand:
+    """A command whose trace is sampled, as a span tells it. `index` is its number in the batch."""
+
+    @property
+    def index(self) -> int: ...
+    @property
+    def traceparent(self) -> str: ...
+    @property
+    def id(self) -> str: ...
+    @property
+    def timestamp(self) -> str: ...
+    @property
+    def target(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+
 class Judgement:
     @property
     def ledger(self) -> Ledger:
@@ -161,6 +177,8 @@ class Judgement:
     @property
     def frame_code(self) -> int:
         """0, or the Verdict of a frame that was refused as a whole (MALFORMED, OVERSIZED); then nothing is accepted."""
+    def sampled(self) -> list[SampledCommand]:
+        """Commands whose trace is sampled: a bounded number, the same ones at every service."""
     @property
     def rows(self) -> int:
         """The number of rows that `telemetry` writes."""
@@ -352,6 +370,8 @@ class Plan:
     @property
     def teaches(self) -> bool:
         """There is something to `learn` once everything is answered."""
+    def sampled(self) -> list[SampledCommand]:
+        """Commands whose trace is sampled: a bounded number, the same ones at every service."""
     @property
     def warm_bans(self) -> list[WarmBan]:
         """Bans that began here; bans of one source on one route within one window are one offence."""
@@ -422,6 +442,8 @@ class Arbitration:
     def budget_ms(self) -> int: ...
     @property
     def frame_code(self) -> int: ...
+    def sampled(self) -> list[SampledCommand]:
+        """Commands whose trace is sampled: a bounded number, the same ones at every service."""
     def keys(self) -> list[LaneKey]:
         """Distinct keys, in order of first appearance."""
     def undecided(self) -> list[int]:
@@ -493,6 +515,8 @@ class Sending:
     @property
     def keys(self) -> list[bytes]:
         """Per entry of `topics`: 32 bytes for each command when `once` is set, for a ReplayWindow; else empty."""
+    def sampled(self) -> list[SampledCommand]:
+        """Commands whose trace is sampled: a bounded number, the same ones at every service."""
     @property
     def once_ms(self) -> list[int]:
         """Per entry of `topics`: minimum time to keep its keys, in milliseconds; 0 means the topic's window."""
@@ -506,14 +530,16 @@ class ReplayWindow:
 
     def __init__(self, *, capacity: int, share_per_owner: int) -> None: ...
     def sift(
-        self, batches: list[tuple[bytes, bytes]], now_ns: int, *, closed: bool = False
+        self, batches: list[tuple[bytes, bytes, bytes, int]], now_ns: int, *, closed: bool = False
     ) -> list[tuple[bytes, int, bytes, bytes, bytes]]:
-        """For each (keys, runs): a Verdict per message, how many are new, and keys and runs of those alone.
+        """For each batch: a Verdict per message, how many are new, and keys and runs of those alone.
 
-        Nothing is remembered; the second of two with one key in this call is a duplicate. While `closed`, nothing
-        new is let in. Last, for every duplicate and conflict, 24 bytes as `<IiQq`: its number, where the first is:
-        (-1, msg_id) when it was stored before, else (batch of this call, position among what is new in it); and
-        when that was stored. ValueError when keys and runs do not match.
+        A batch is (keys, runs, groups, number of the send). `groups` is empty, or has four bytes a message: twice the
+        number of its group in the send, and 1 more where duplicates refuse the group. Of a refused group nothing is
+        new, and what would have been has no Verdict. Nothing is remembered; the second of two with one key in this
+        call is a duplicate. While `closed`, nothing new is let in. Last, for every duplicate and conflict, 24 bytes as
+        `<IiQq`: its number, where the first is: (-1, msg_id) when it was stored before, else (batch of this call,
+        position among what is new in it); and when that was stored. ValueError when keys and runs do not match.
         """
     def remember(self, keys: bytes, batch_id: int, at_ns: int, window_ns: int) -> None:
         """The batch whose messages have these keys is stored, since `at_ns`."""
@@ -548,6 +574,23 @@ class Tombstones:
     def forget(self, before_unix_ns: int) -> None:
         """Drop those that were revoked earlier."""
     def __len__(self) -> int: ...
+
+class Volume:
+    """Counts commands by route, source and outcome, within bounds."""
+
+    def __init__(
+        self, *, routes: int, routes_per_tenant: int, sources: int, sources_per_tenant: int
+    ) -> None: ...
+    def add(self, block: bytes) -> None:
+        """Count the commands of a serialised TelemetryBlock. ValueError on bad bytes, of which nothing is counted."""
+    def routes(self) -> list[tuple[str, str, int, int]]:
+        """(target, name, verdict, commands); empty names are all other routes."""
+    def sources(self) -> list[tuple[str, int, int]]:
+        """(source, verdict, commands); an empty source is all others."""
+    def outcomes(self) -> list[tuple[int, int]]:
+        """(verdict, commands)."""
+    def folded(self) -> tuple[int, int]:
+        """Commands among the other routes, and among the other sources."""
 
 def telemetry_columns(
     pages: list[tuple[int, bytes]], tombstones: Tombstones
@@ -686,6 +729,38 @@ def read_single(run: bytes) -> tuple[str, str, str, str, str, str, bytes, str, i
 def request_topic(request: bytes) -> str:
     """The topic of a serialised SendRequest; ValueError when it names none."""
 
+def group_topics(request: bytes) -> list[str]:
+    """Every topic of a serialised SendAllRequest, each once; ValueError when it cannot be read."""
+
+def read_message_groups(
+    request: bytes,
+    *,
+    topics: list[tuple[str, int]],
+    source: str,
+    cert_serial: str,
+    scope: str,
+    now_unix_ns: int,
+    secret: bytes,
+    skip: list[int],
+) -> tuple[
+    tuple[
+        list[tuple[int, int, int, int, bytes, bytes, list[int], bytes]],
+        list[tuple[int, int, int, int, int]],
+        list[int],
+        list[tuple[int, str, str]],
+        bool,
+    ]
+    | None,
+    tuple[int, str, str] | None,
+]:
+    """The groups of a serialised SendAllRequest but those of `skip`, by topic; `topics` with their shards.
+
+    Batches: (number of the topic, shard, delay_ms, replay_ms, runs, keys, places of the copies in the answer, groups
+    for a ReplayWindow). Then what each group asks for: (group, topic, shard, copies, bytes at most); the copies of
+    every group; groups that are refused for what is in them: (group, reason, sentence); and whether anything has a
+    key. Or none of it, and why not: (-1, reason, sentence).
+    """
+
 def read_new_messages(
     request: bytes,
     *,
@@ -696,8 +771,8 @@ def read_new_messages(
     now_unix_ns: int,
     secret: bytes,
     shards: int,
-) -> tuple[list[tuple[int, int, bytes, bytes, list[int]]], tuple[int, str, str] | None]:
-    """The messages of a serialised SendRequest as batches: (shard, delay_ms, runs, keys, numbers in the request).
+) -> tuple[list[tuple[int, int, int, bytes, bytes, list[int]]], tuple[int, str, str] | None]:
+    """The messages of a serialised SendRequest as batches: (shard, delay_ms, replay_ms, runs, keys, their numbers).
 
     Within a shard, batches stand in the order of their messages; `keys` is for a ReplayWindow and empty for
     messages without. Or no batches, and why not: (number of the message or -1, reason, sentence).
@@ -759,11 +834,13 @@ def cut_by_tenant(
     list[tuple[int, str]],
     int,
     int,
+    list[tuple[str, str, str, int, int, str, str, bytes]],
 ]:
     """Events of block fields by source and family. ValueError on bad bytes.
 
     (source, family, events, JSON array in its canonical form); rare events (position of the page, at_unix_ns, name,
-    JSON); tenants that pages speak of (position, tenant); commands that were counted, not told; rows of nobody.
+    JSON); tenants that pages speak of (position, tenant); commands that were counted, not told; rows of nobody;
+    refusals and bans (source, event, reason, count, at_unix_ns, target and name and 16 bytes of id of the first).
     """
 
 def format_timestamp(unix_ns: int) -> str:

@@ -41,7 +41,10 @@ ANY_MESH: Final = AccessRule(IdentityKind.MESH)
 OPERATOR: Final = AccessRule(IdentityKind.OPERATOR)
 PRINCIPAL: Final = AccessRule(IdentityKind.PRINCIPAL)
 SERVICE: Final = AccessRule(IdentityKind.SERVICE)
-JOB: Final = AccessRule(IdentityKind.JOB)
+JOB: Final = AccessRule(IdentityKind.JOB, frozenset({"spark"}))
+"""The auditor. Another job has no right that this one has."""
+SCRAPER: Final = AccessRule(IdentityKind.JOB, frozenset({"scraper"}))
+"""Whoever collects metrics, such as Prometheus."""
 
 TABLE: Final[Mapping[str, tuple[AccessRule, ...]]] = MappingProxyType(
     {
@@ -63,6 +66,7 @@ TABLE: Final[Mapping[str, tuple[AccessRule, ...]]] = MappingProxyType(
         "/snavio.v1.Mailbox/Probe": (mesh("slow"),),
         # Tenants send to their own topics; the servicer checks that none of them is a route's topic.
         "/snavio.v1.Mailbox/Send": (SERVICE, ANY_MESH),
+        "/snavio.v1.Mailbox/SendAll": (SERVICE,),
         # Consumers; the servicer checks that the caller's tenant owns the topic.
         "/snavio.v1.Mailbox/Receive": (SERVICE,),
         "/snavio.v1.Mailbox/Ack": (SERVICE,),
@@ -70,7 +74,7 @@ TABLE: Final[Mapping[str, tuple[AccessRule, ...]]] = MappingProxyType(
         "/snavio.v1.Mailbox/Extend": (SERVICE,),
         "/snavio.v1.Mailbox/RecvStream": (SERVICE,),
         # A tenant's own topics or, for operators, all; the servicer checks.
-        "/snavio.v1.Mailbox/Stats": (SERVICE, PRINCIPAL, OPERATOR),
+        "/snavio.v1.Mailbox/Stats": (SERVICE, PRINCIPAL, OPERATOR, mesh("registry")),
         "/snavio.v1.Mailbox/Peek": (SERVICE, PRINCIPAL, OPERATOR),
         "/snavio.v1.Mailbox/List": (SERVICE, PRINCIPAL, OPERATOR),
         "/snavio.v1.Mailbox/Change": (PRINCIPAL, OPERATOR),
@@ -78,6 +82,8 @@ TABLE: Final[Mapping[str, tuple[AccessRule, ...]]] = MappingProxyType(
         "/snavio.v1.Signer/IssueCertificate": (OPERATOR, ANY_MESH, SERVICE, PRINCIPAL),
         "/snavio.v1.Signer/RevokeCertificate": (OPERATOR,),
         "/snavio.v1.Signer/Denylist": (ANY_MESH,),
+        # Not for operators: who can make a service's certificate is that service, and has every right of it.
+        "/snavio.v1.Signer/CreateJoining": (mesh("signer"),),
         "/snavio.v1.Signer/CreateKeyset": (mesh("registry"), OPERATOR),
         "/snavio.v1.Signer/RotateKeyset": (OPERATOR,),
         "/snavio.v1.Signer/RevokeKey": (OPERATOR,),
@@ -108,7 +114,12 @@ TABLE: Final[Mapping[str, tuple[AccessRule, ...]]] = MappingProxyType(
         "/snavio.v1.Signer/RestoreIdentity": (OPERATOR,),
         "/snavio.v1.Signer/ListCertificates": (OPERATOR,),
         # Capabilities; the servicer checks which ones the caller may get, end or list.
-        "/snavio.v1.Signer/IssueCapability": (OPERATOR, PRINCIPAL, SERVICE, mesh("fast", "slow", "relay")),
+        "/snavio.v1.Signer/IssueCapability": (
+            OPERATOR,
+            PRINCIPAL,
+            SERVICE,
+            mesh("fast", "slow", "relay", "registry"),
+        ),
         "/snavio.v1.Signer/RevokeCapability": (OPERATOR, PRINCIPAL),
         "/snavio.v1.Signer/ListCapabilities": (OPERATOR, PRINCIPAL),
         "/snavio.v1.Signer/RotateCapabilityRoot": (OPERATOR, PRINCIPAL),
@@ -156,16 +167,28 @@ TABLE: Final[Mapping[str, tuple[AccessRule, ...]]] = MappingProxyType(
         "/snavio.v1.Registry/ListEntries": (OPERATOR, PRINCIPAL),
         "/snavio.v1.Registry/DeleteEntry": (OPERATOR, PRINCIPAL),
         "/snavio.v1.Registry/ReadLog": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Registry/ListRouteHealth": (OPERATOR, PRINCIPAL, mesh("relay")),
+        "/snavio.v1.Registry/ListDeadLetters": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Registry/RedriveDeadLetters": (OPERATOR, PRINCIPAL),
         "/snavio.v1.Relay/Append": (ANY_MESH,),
         # Over HTTPS at the gateway, which also checks tenant and capability.
         "GET /v1/tenants/{tenant}/events": (PRINCIPAL, SERVICE, OPERATOR),
         "GET /v1/tenants/{tenant}/state": (PRINCIPAL, OPERATOR),
         "GET /v1/tenants/{tenant}/config": (PRINCIPAL, OPERATOR),
+        # At the health port of every service, where it listens beyond loopback.
+        "GET /metrics": (OPERATOR, SCRAPER),
+        "GET /v1/tenants/{tenant}/alerts": (PRINCIPAL, OPERATOR),
         # The gateway decides which reader may read which tenant.
         "/snavio.v1.Relay/ReadStream": (mesh("gateway"),),
         "/snavio.v1.Relay/StreamWindow": (mesh("gateway"),),
         "/snavio.v1.Relay/TenantState": (mesh("gateway"),),
         "/snavio.v1.Relay/ReEmit": (OPERATOR,),
+        # Tenants see and change their own; the servicer checks.
+        "/snavio.v1.Relay/ListAlerts": (OPERATOR, PRINCIPAL, mesh("gateway")),
+        "/snavio.v1.Relay/AckAlerts": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Relay/TestAlertChannel": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Relay/MuteAlerts": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Relay/RotateWebhookSecret": (OPERATOR, PRINCIPAL),
         # Introspection is for operators and the mesh; health is for every caller.
         "/snavio.v1.Introspection/Status": (OPERATOR, ANY_MESH),
         # The servicer checks that the command is the caller's.

@@ -227,6 +227,22 @@ class CertificateRefused(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class RouteHealthChanged(Event):
+    """The queue of a route became healthy, or is not any more; `count` queues did, where many did at once."""
+
+    name: ClassVar[str] = schema.ROUTE_HEALTH
+
+    tenant: str
+    target: str
+    topic: str
+    reason: str
+    """The status."""
+    detail: str
+    """Status before it, and the evidence."""
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class StreamOpened(Event):
     """A gateway began to serve a tenant's events to a reader."""
 

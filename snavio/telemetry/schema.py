@@ -148,6 +148,7 @@ CACHE_EXPIRED: Final = "snavio.cache.expired"
 STREAM_OPENED: Final = "snavio.stream.opened"
 STREAM_VERIFICATION_FAILED: Final = "snavio.stream.verification_failed"
 PUBLISH_FAILED: Final = "snavio.telemetry.publish_failed"
+ROUTE_HEALTH: Final = "snavio.route.health"
 
 EVENTS: Final = (
     EventType(
@@ -281,6 +282,11 @@ EVENTS: Final = (
         "A tenant's queue refused an envelope for good; `detail` names it and where it is kept.",
         {"tenant": "tenant", "reason": "reason", "detail": "detail"},
         internal=True,
+    ),
+    EventType(
+        ROUTE_HEALTH,
+        "The queue of a route became healthy, slow, growing, stalled, unreachable or unpolled.",
+        _same("tenant", "target", "topic", "reason", "detail"),
     ),
 )
 

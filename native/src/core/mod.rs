@@ -31,6 +31,7 @@ pub mod grants;
 pub mod intern;
 pub mod leased_batches;
 pub mod ledger;
+pub mod message_groups;
 pub mod new_messages;
 pub mod own_terms;
 pub mod page;
@@ -40,6 +41,7 @@ pub mod phases;
 pub mod plan;
 pub mod reframer;
 pub mod replay;
+pub mod sampled;
 pub mod seals;
 pub mod sending;
 pub mod split;
@@ -49,6 +51,7 @@ pub mod tenants;
 mod testing;
 pub mod unknown;
 pub mod verdict;
+pub mod volume;
 pub mod wal;
 
 // Snapshots of the directory.

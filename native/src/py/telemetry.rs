@@ -11,9 +11,11 @@ use crate::core::columns as core;
 use crate::core::page::Page;
 use crate::core::telemetry;
 use crate::core::tenants::{Cutter, Limits};
+use crate::core::volume;
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Tombstones>()?;
+    module.add_class::<Volume>()?;
     module.add_function(wrap_pyfunction!(telemetry_rows, module)?)?;
     module.add_function(wrap_pyfunction!(blocks_with, module)?)?;
     module.add_function(wrap_pyfunction!(read_journal_page, module)?)?;
@@ -78,6 +80,42 @@ impl Tombstones {
     }
 }
 
+#[pyclass(frozen, module = "snavio._native")]
+struct Volume {
+    inner: Mutex<volume::Volume>,
+}
+
+#[pymethods]
+impl Volume {
+    #[new]
+    #[pyo3(signature = (*, routes, routes_per_tenant, sources, sources_per_tenant))]
+    fn new(routes: usize, routes_per_tenant: usize, sources: usize, sources_per_tenant: usize) -> Self {
+        let bound = |rows, per_tenant| volume::Bound { rows, per_tenant };
+        let inner = volume::Volume::new(bound(routes, routes_per_tenant), bound(sources, sources_per_tenant));
+        Self { inner: Mutex::new(inner) }
+    }
+
+    fn add(&self, block: &[u8]) -> PyResult<()> {
+        Ok(lock(&self.inner).add(block)?)
+    }
+
+    fn routes(&self) -> Vec<(String, String, u8, u64)> {
+        lock(&self.inner).routes()
+    }
+
+    fn sources(&self) -> Vec<(String, u8, u64)> {
+        lock(&self.inner).sources()
+    }
+
+    fn outcomes(&self) -> Vec<(u8, u64)> {
+        lock(&self.inner).outcomes()
+    }
+
+    fn folded(&self) -> (u64, u64) {
+        lock(&self.inner).folded()
+    }
+}
+
 #[pyfunction]
 #[allow(clippy::type_complexity)] // The stub's signature.
 fn telemetry_columns<'py>(
@@ -116,13 +154,17 @@ fn telemetry_columns<'py>(
     Ok((columns.len(), told, rare, late))
 }
 
-/// (source, family, events, JSON array); (page, at_unix_ns, name, fields); (page, tenant); counted; nobody's.
+/// (source, event, reason, count, at_unix_ns, target, command name, id of a sample).
+type TroubleRow<'py> = (String, &'static str, &'static str, u64, i64, String, String, Bound<'py, PyBytes>);
+
+/// (source, family, events, JSON array); (page, at_unix_ns, name, fields); (page, tenant); counted; nobody's; troubles.
 type CutPages<'py> = (
     Vec<(String, &'static str, u64, Bound<'py, PyBytes>)>,
     Vec<(usize, i64, String, Bound<'py, PyBytes>)>,
     Vec<(usize, String)>,
     u64,
     u64,
+    Vec<TroubleRow<'py>>,
 );
 
 #[pyfunction]
@@ -136,7 +178,7 @@ fn cut_by_tenant<'py>(
     part_bytes: usize,
 ) -> PyResult<CutPages<'py>> {
     let bodies: Vec<&[u8]> = pages.iter().map(|body| body.as_bytes()).collect();
-    let (parts, after) = py.detach(|| {
+    let (parts, mut after) = py.detach(|| {
         let mut cutter = Cutter::new(Limits { told, troubles, part_events, part_bytes });
         for (page, body) in bodies.iter().enumerate() {
             cutter.add(page, body)?;
@@ -147,9 +189,14 @@ fn cut_by_tenant<'py>(
         .into_iter()
         .map(|part| (part.source, part.family, part.events, PyBytes::new(py, &part.body)))
         .collect();
+    let troubles = after.troubles().into_iter().map(|each| {
+        let sample = PyBytes::new(py, &each.sample);
+        (each.source, each.event, each.reason, each.count, each.at_unix_ns, each.target, each.name, sample)
+    });
+    let troubles = troubles.collect();
     let rare = after.rare.into_iter().map(|seldom| {
         let fields = PyBytes::new(py, &seldom.event.fields);
         (seldom.page, seldom.event.at_unix_ns, seldom.event.name, fields)
     });
-    Ok((parts, rare.collect(), after.spoken, after.counted, after.nobodys))
+    Ok((parts, rare.collect(), after.spoken, after.counted, after.nobodys, troubles))
 }
