@@ -23,7 +23,6 @@ from spark.schema import event_schema
 from spark.transforms.abuse import proposals
 from spark.transforms.base import base
 from tests.support.abuse_scenarios import (
-    ABUSIVE_SCENARIOS,
     HONEST_SCENARIOS,
     SCENARIOS,
     START,
@@ -36,7 +35,7 @@ from tests.support.abuse_scenarios import (
 )
 
 FULL = os.environ.get("SNAVIO_FULL") == "1"
-SEEDS, ENTROPY = (20 if FULL else 4), 2026
+SEEDS, ENTROPY = (20 if FULL else 2), 2026
 POLICY = DetectionPolicy()
 pytestmark = pytest.mark.timeout(600)
 
@@ -106,14 +105,13 @@ def test_the_twin_judges_what_spark_judges_to_the_last_character(
     spark: SparkSession, tmp_path: Path, hour: dict[str, Traffic]
 ) -> None:
     """Otherwise the table of docs/fairness.md would be about other code than the one that bans."""
-    chosen = [
-        hour[name] for name in (*ABUSIVE_SCENARIOS, "honest-bursts-short", "clock-skew", "stubborn-batches")
-    ]
+    few = ("on-off", "several-targets", "overwhelming", "fast-bans", "clock-skew", "stubborn-batches")
+    chosen = [hour[name] for name in (SCENARIOS if FULL else few)]
     pq.write_table(as_table(chosen), tmp_path / "events.parquet")
     counts = base(spark.read.schema(event_schema()).parquet(str(tmp_path / "events.parquet")))
     ours = proposals(counts.localCheckpoint(), read_routes(spark, None), POLICY)
     twins = [one for traffic in chosen for one in by_twin(traffic)]
-    assert len(twins) > 10 * SEEDS
+    assert len(twins) > 5 * SEEDS
     assert plain(ours) == plain(twins)
 
 
