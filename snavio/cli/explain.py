@@ -142,6 +142,7 @@ def _steps(trace: Trace, found: Explanation) -> Iterator[Block]:
     yield f"{found.command_id}: {trace.verdict}"
     yield f"{trace.source} → {trace.target or '?'} {trace.name or '?'}"
     escalated = f" (from Fast: {trace.escalation})" if trace.escalation else ""
+    yield f"corr_id {found.command_id}" + (f"  trace {trace.trace_id}" if trace.trace_id else "")
     yield f"settled {time_text(trace.settled_unix_ns)} by {trace.instance}{escalated}"
     for step in trace.step:
         facts = "".join(f"  {name}={value}" for name, value in sorted(step.fact.items()))

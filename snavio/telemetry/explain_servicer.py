@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Callable
 from itertools import islice
 from typing import Final
 
@@ -42,6 +43,7 @@ class ExplainServicer:
         instance: str,
         registry: MeshChannel,
         clock: Clock,
+        trace_id: Callable[[str], str] = lambda _command: "",
         refusals: CertificateRefusals | None = None,
     ) -> None:
         self._refusals = refusals
@@ -49,6 +51,7 @@ class ExplainServicer:
         self._recent = recent
         self._instance = instance
         self._registry = registry
+        self._trace_id = trace_id
 
     def register(self, methods: Methods) -> None:
         """Serve the method."""
@@ -72,6 +75,9 @@ class ExplainServicer:
             if reader.tenant and await self._owner(trace) == reader.tenant:
                 own.append(trace)
         told = sorted(own, key=_settled)
+        if told:
+            # Of its last pass: earlier ones are of the same trace, as the SDK sends it again.
+            told[-1].trace_id = self._trace_id(str(uuid.UUID(bytes=command_id)))
         return ExplainResponse(
             instance=self._instance,
             trace=told,
