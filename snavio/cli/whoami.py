@@ -42,7 +42,7 @@ see which processes follow the directory | Registry/Followers
 see the keys that {whose} services sign with, and their last poll | Signer/DescribeKeysets
 rotate and revoke keys | Signer/CreateKeyset Signer/RotateKeyset Signer/RevokeKey Signer/SetMinimumKey Signer/ProvisionScope Signer/RotateScope Signer/Events
 see, revoke and restore certificates | Signer/RevokeCertificate Signer/RevokeIdentity Signer/RestoreIdentity Signer/ListCertificates
-see what every service does | Introspection/Status
+see what every service does | Introspection/Status GET:/metrics
 send a tenant's events to its queue again | Relay/ReEmit
 propose bans from the archive | Registry/ProposeBans Registry/ConcludeAudit Registry/Dump
 """  # noqa: E501  a table
