@@ -7,7 +7,7 @@ NATIVE_SOURCES := native/Cargo.toml native/Cargo.lock native/build.rs $(shell fi
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_CONSTRAINT := constraints.txt
 
-.PHONY: help up demo spark-demo down install proto proto-go config-docs metrics-docs observe prometheus build compiled release-fixtures check format test test-native test-servers test-clients test-full bench bench-turns clean
+.PHONY: help up demo spark-demo down install proto proto-go config-docs metrics-docs observe prometheus build compiled release-fixtures check format test test-native test-servers test-clients test-full bench bench-turns detection-report clean
 .DEFAULT_GOAL := help
 
 help: ## list what can be made
@@ -144,6 +144,9 @@ test-full: compiled test-native test-servers ## every test with its full counts
 
 bench: compiled ## the benchmarks; writes docs/performance.md
 	$(BIN)/python -m pytest bench -q -s --timeout 1800
+
+detection-report: compiled ## how well abuse is found, with seeds of the last commit that changed a rule; writes docs/fairness.md
+	$(BIN)/python -m bench.detection_quality --write $(ARGS)
 
 BASE ?= HEAD~1
 PAIRS ?= 20

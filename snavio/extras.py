@@ -26,6 +26,7 @@ EXTRA_OF: Final[Mapping[str, str]] = {
     "uvicorn": "mesh",
     "httptools": "mesh",
     "sse_starlette": "mesh",
+    "standardwebhooks": "mesh",
     "aiohttp": "events",
     "duckdb": "archive",
     "redis": "redis",

@@ -22,11 +22,14 @@ if TYPE_CHECKING:
     from snavio.clock import Clock
     from snavio.config import MeshSettings
     from snavio.domain.claim import Terms
+    from snavio.domain.directory import QueueKind
     from snavio.hop.client import BatchClient
+    from snavio.ports.alert_store import AlertStore
     from snavio.ports.archive import Archive, Watermark
     from snavio.ports.capabilities import CapabilityLedger
     from snavio.ports.certificates import CertificateLedger
     from snavio.ports.coordination import Coordination
+    from snavio.ports.dead_letters import DeadLetters
     from snavio.ports.directory import Directory
     from snavio.ports.journal_mark import JournalMark
     from snavio.ports.key_wrapping import KmsKey
@@ -34,8 +37,38 @@ if TYPE_CHECKING:
     from snavio.ports.mailbox_store import MailboxStore
     from snavio.ports.outbox import Outbox
     from snavio.ports.queue import TargetQueue
+    from snavio.ports.queue_looks import QueueLooks
     from snavio.ports.tenant_streams import TenantStreams
     from snavio.rpc.channel import MeshChannel
+
+
+def foreign_queue_looks(mesh: MeshSettings, *, clock: Clock) -> dict[QueueKind, QueueLooks]:
+    """Looks at the queues that are not our own, by kind."""
+    from snavio.domain.directory import QueueKind
+
+    found: dict[QueueKind, QueueLooks] = {}
+    if mesh.redis_url is not None:
+        with _needing("redis"):
+            from snavio.adapters.redis.stream_looks import RedisStreamLooks
+        found[QueueKind.REDIS] = RedisStreamLooks(mesh.redis_url.get_secret_value(), clock=clock)
+    if mesh.sqs_region is not None:
+        with _needing("aws"):
+            from snavio.adapters.aws.sqs_looks import SqsLooks
+        found[QueueKind.SQS] = SqsLooks(
+            region=mesh.sqs_region, clock=clock, endpoint_url=mesh.aws_endpoint_url
+        )
+    return found
+
+
+def redis_dead_letters(mesh: MeshSettings, *, clock: Clock) -> DeadLetters | None:
+    """Dead letters of Redis streams; None where the installation has set up no Redis."""
+    if mesh.redis_url is None:
+        return None
+    with _needing("redis"):
+        from snavio.adapters.redis.dead_letters import RedisDeadLetters
+    return RedisDeadLetters(
+        mesh.redis_url.get_secret_value(), clock=clock, max_stream_length=mesh.redis_stream_length
+    )
 
 
 def mailbox_queue(mailbox: MeshChannel, *, clock: Clock, instance: str, epoch: int) -> BatchClient:
@@ -251,6 +284,16 @@ async def open_tenant_streams(path: Path, *, clock: Clock) -> TenantStreams:
     from snavio.adapters.embedded.sqlite_tenant_streams import SqliteTenantStreams
 
     return await SqliteTenantStreams.open(path, clock=clock)
+
+
+async def open_alerts(path: Path, *, messages: int, messages_per_tenant: int) -> AlertStore:
+    """Alerts and their deliveries; secrets of webhooks are sealed under a key beside the file."""
+    from snavio.adapters.embedded.sealing import make_sealing_key
+    from snavio.adapters.embedded.sqlite_alerts import AlertBounds, SqliteAlerts
+
+    key = make_sealing_key(path.with_suffix(".key"), store_path=path)
+    bounds = AlertBounds(messages=messages, messages_per_tenant=messages_per_tenant)
+    return await SqliteAlerts.open(path, key=key, bounds=bounds)
 
 
 def open_watermark(path: Path, *, max_bytes: int = 4096) -> Watermark:

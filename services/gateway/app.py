@@ -12,7 +12,7 @@ from services.gateway.event_streams import LOOK_SECONDS, OPERATION, EventStreams
 from services.gateway.feeds import Feeds
 from services.gateway.positions import Positions
 from services.gateway.settings import GatewaySettings
-from services.gateway.tenant_views import CONFIG, STATE, TenantViews
+from services.gateway.tenant_views import ALERTS, CONFIG, STATE, TenantViews
 from services.gateway.tenants import TenantNames
 from services.gateway.web import application
 from snavio.host.service import HostedService
@@ -73,9 +73,10 @@ class GatewayApp(HostedService[GatewaySettings]):
             clock=clock,
         )
         host.every(LOOK_SECONDS, "open event streams", events.look)
-        views = TenantViews(callers=callers, positions=positions, signer=signer)
+        views = TenantViews(callers=callers, positions=positions, signer=signer, relay=relay)
         web = application(
-            {OPERATION: events.open, STATE: views.state, CONFIG: views.config}, positions=positions
+            {OPERATION: events.open, STATE: views.state, CONFIG: views.config, ALERTS: views.alerts},
+            positions=positions,
         )
         server = HttpServer(web, listen=mesh.listens("https"), files=host.files, limits=settings.limits())
         host.introspection.shares(streams, kept, server.connections)

@@ -114,6 +114,28 @@ OPERATIONS: Final = (
         "Key sets by source.",
         (_TENANT,),
     ),
+    HttpOperation(
+        "GET",
+        "/v1/tenants/{tenant}/alerts",
+        "The tenant's alerts, newest first: what its dashboard shows.",
+        "application/json",
+        "Alerts with their channels; `more` if there are older ones.",
+        (
+            _TENANT,
+            {
+                "name": "open",
+                "in": "query",
+                "description": "`true`: only those that nobody acknowledged.",
+                "schema": {"type": "boolean"},
+            },
+            {
+                "name": "before",
+                "in": "query",
+                "description": "Only those older than this one.",
+                "schema": {"type": "string", "maxLength": 64},
+            },
+        ),
+    ),
 )
 
 

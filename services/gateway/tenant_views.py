@@ -16,11 +16,14 @@ from services.gateway.positions import Positions
 from snavio.errors import NotAllowed
 from snavio.native import format_timestamp
 from snavio.rpc.channel import MeshChannel
+from snavio.v1.relay_pb2 import Alert, ListAlertsRequest, ListAlertsResponse
 from snavio.v1.signer_pb2 import DescribeKeysetsRequest, DescribeKeysetsResponse, KeysetStatus, KeyState
 
 STATE: Final = "GET /v1/tenants/{tenant}/state"
 CONFIG: Final = "GET /v1/tenants/{tenant}/config"
+ALERTS: Final = "GET /v1/tenants/{tenant}/alerts"
 CALL_SECONDS: Final = 3.0
+ALERT_PAGE: Final = 100
 PAGE: Final = 500
 MOST_SOURCES: Final = 10_000
 UNDECIDED_NS: Final = (1 << 63) - 1
@@ -30,10 +33,13 @@ _HEADERS: Final = {"cache-control": "no-store"}
 class TenantViews:
     """Answers one question at a time from Relay and Signer; keeps nothing."""
 
-    def __init__(self, *, callers: Callers, positions: Positions, signer: MeshChannel) -> None:
+    def __init__(
+        self, *, callers: Callers, positions: Positions, signer: MeshChannel, relay: MeshChannel
+    ) -> None:
         self._callers = callers
         self._positions = positions
         self._signer = signer
+        self._relay = relay
 
     async def state(self, request: Request) -> Response:
         """The signed state, for readers whose bookmark is too old."""
@@ -53,6 +59,29 @@ class TenantViews:
                 {"tenant": caller.tenant, "keysets": [_told(each) for each in keysets], "more": more}
             )
         )
+
+    async def alerts(self, request: Request) -> Response:
+        """The tenant's alerts; every one of them, also those that were mailed or posted."""
+        caller = await self._callers.admit(request, ALERTS)
+        if caller.capability:
+            raise NotAllowed("A capability is for the stream, not for alerts.", reason="cap-operation")
+        page = await self._relay.call(
+            "/snavio.v1.Relay/ListAlerts",
+            ListAlertsRequest(
+                tenant=caller.tenant,
+                open=request.query_params.get("open") == "true",
+                before=request.query_params.get("before", "")[:64],
+                limit=ALERT_PAGE,
+            ),
+            ListAlertsResponse,
+            timeout_s=CALL_SECONDS,
+        )
+        document = {
+            "tenant": caller.tenant,
+            "alerts": [_alert(each) for each in page.alert],
+            "more": page.more,
+        }
+        return _json(orjson.dumps(document))
 
     async def _keysets(self, prefix: str) -> tuple[list[KeysetStatus], bool]:
         found: list[KeysetStatus] = []
@@ -93,6 +122,28 @@ def _told(status: KeysetStatus) -> dict[str, Any]:
                 "safe_to_retire": use.safe_to_retire,
             }
             for version, use in zip(status.keyset.version, status.use, strict=True)
+        ],
+    }
+
+
+def _alert(alert: Alert) -> dict[str, Any]:
+    return {
+        "alert_id": alert.alert_id,
+        "event": alert.event,
+        "reason": alert.reason,
+        "summary": alert.summary,
+        "critical": alert.critical,
+        "count": alert.count,
+        "total": alert.total,
+        "update": alert.update,
+        "created_at": _time(alert.created_unix_ns),
+        "first_at": _time(alert.first_unix_ns),
+        "last_at": _time(alert.last_unix_ns),
+        "sample": dict(alert.sample),
+        "acknowledged": bool(alert.acked_by),
+        "channels": [
+            {"channel": each.channel, "state": each.state, "attempts": each.attempts}
+            for each in alert.channel
         ],
     }
 

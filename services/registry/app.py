@@ -5,24 +5,29 @@ Never serves before what an earlier life left half-done was finished: expired en
 
 from __future__ import annotations
 
+from services.registry.health.queue_looks import queue_looks
+from services.registry.health.route_watch import RouteWatch
 from services.registry.reads.forecast import Forecast
 from services.registry.reads.live_gates import LiveGates
 from services.registry.settings import RegistrySettings
 from services.registry.signer.signer_calls import SignerCalls
 from services.registry.snapshots import SnapshotWriter
 from services.registry.wire.bans_servicer import BansServicer
+from services.registry.wire.dead_letter_servicer import DeadLetterServicer
 from services.registry.wire.entries_servicer import EntriesServicer
+from services.registry.wire.health_servicer import HealthServicer
 from services.registry.wire.query_servicer import QueryServicer
 from services.registry.wire.write_servicer import WriteServicer
 from services.registry.writes.ownership import Ownership
 from services.registry.writes.queue_proofs import QueueProofs
 from services.registry.writes.sweeper import Sweeper
+from snavio.domain.directory import QueueKind
 from snavio.domain.identity import Identity, IdentityKind
 from snavio.host.service import DRAIN_SECONDS, HostedService
 from snavio.ports.directory import Directory
 from snavio.signed.platform_keys import PlatformKeys
 from snavio.telemetry.events import EventJournal
-from snavio.wiring import open_archive, open_directory
+from snavio.wiring import open_archive, open_directory, redis_dead_letters
 
 
 class RegistryApp(HostedService[RegistrySettings]):
@@ -80,6 +85,25 @@ class RegistryApp(HostedService[RegistrySettings]):
         )
         if settings.write_snapshots:
             host.every(settings.snapshot_plan().interval_s, "snapshots", snapshots.turn, at_once=True)
+        watch = RouteWatch(
+            directory=directory,
+            looks=queue_looks(host),
+            record=lambda event, at_unix_ns: events.record(event, at_unix_ns=at_unix_ns),
+            clock=clock,
+        )
+        host.hold(watch)
+        letters = redis_dead_letters(mesh, clock=clock)
+        if letters is not None:
+            host.hold(letters)
+            buried = letters
+
+            async def bury() -> None:
+                await buried.sweep([each.topic for each in watch.of(tenant=None, kind=QueueKind.REDIS)])
+
+            host.every(settings.route_look_s, "dead letters", bury)
+        host.every(settings.route_look_s, "route health", watch.look)
+        host.introspection.gauges(watch.gauges)
+        host.introspection.counts(watch.counters, prefix="routes.")
         host.introspection.counts(bans.counters, prefix="proposal.")
         host.introspection.counts(events.counters, prefix="event.")
         host.introspection.counts(snapshots.meter.counters)
@@ -87,5 +111,7 @@ class RegistryApp(HostedService[RegistrySettings]):
         methods = writes.methods()
         QueryServicer(directory=directory, ownership=ownership, forecast=forecast).register(methods)
         bans.register(methods)
+        HealthServicer(watch).register(methods)
+        DeadLetterServicer(directory, letters).register(methods)
         EntriesServicer(directory=directory, ownership=ownership, batches=writes.batches).register(methods)
         return await host.serve(methods)

@@ -92,6 +92,12 @@ class RegistrySettings(Section):
     signer_timeout_s: float = Field(
         default=2.0, gt=0, le=30, description="How long Signer may take to make a key set."
     )
+    route_look_s: float = Field(
+        default=15.0,
+        ge=0.1,
+        le=3600,
+        description="How often the queue of every route is looked at; growth and standstill take four looks.",
+    )
     start_within_s: float = Field(
         default=20.0, gt=0, le=300, description="Give up when Signer is away this long at start."
     )

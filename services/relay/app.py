@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 
+from services.relay.alerts.composition import run_alerts
 from services.relay.compaction import LONGEST_PAUSE_S, LOOK_SECONDS, ArchiveCompaction
 from services.relay.directory_names import DirectoryNames
 from services.relay.exporter import Exporter
@@ -22,6 +23,7 @@ from snavio.host.service import HostedService
 from snavio.native import Tombstones
 from snavio.signed.manifest_signer import ManifestSigner
 from snavio.signed.platform_keys import PlatformKeys
+from snavio.v1.registry_pb2 import Change
 from snavio.wiring import open_archive, open_outbox
 
 
@@ -47,6 +49,12 @@ class RelayApp(HostedService[RelaySettings]):
         await host.run(intake)
         names = DirectoryNames(host.channel("registry"))
         await host.run(names)
+        alerts = await run_alerts(host, settings, waiting=waiting)
+
+        def changed(change: Change) -> None:
+            names.take(change)
+            alerts.channels.take(change)
+
         revocations = Revocations(
             registry=host.channel("registry"),
             outbox=outbox,
@@ -58,7 +66,7 @@ class RelayApp(HostedService[RelaySettings]):
             clock=clock,
             interval_s=host.pull_interval_s,
             patience_s=settings.revocations_wait_s,
-            changed=names.take,
+            changed=changed,
         )
         await host.run(revocations)
         exporter = Exporter(
@@ -93,6 +101,7 @@ class RelayApp(HostedService[RelaySettings]):
             intake=intake,
             names=names,
             undelivered=Undelivered(archive=archive, tell=intake.record),
+            alerts=alerts,
         )
         host.introspection.counts(intake.counters, prefix="intake.")
         host.introspection.counts(exporter.counters, prefix="export.")
@@ -100,4 +109,5 @@ class RelayApp(HostedService[RelaySettings]):
         host.introspection.gauges(waiting.gauges, prefix="outbox.")
         methods = RelayServicer(intake=intake).methods()
         streams.servicer.register(methods)
+        alerts.servicer.register(methods)
         return await host.serve(methods, leaving=streams.tails.wake)

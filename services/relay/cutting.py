@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 
+from services.relay.alerts.conditions import Trouble, of_drop, of_event, of_troubles
 from services.relay.tenant_events import TenantEvent, dropped, events_for_tenants, gap_of, tenant_of
 from snavio.clock import Clock
+from snavio.domain.alerts import Occurrence
+from snavio.errors import SnavioError, Unavailable
 from snavio.host.periodic import Periodic
 from snavio.native import cut_by_tenant, uuid7
 from snavio.ports.outbox import Outbox, UncutPage
@@ -29,6 +32,23 @@ DRAFT_BYTES: Final = 192 << 10
 _REMEMBERED_SPOKEN: Final = 100_000
 
 Rows = list[tuple[str, str, int, bytes]]
+Rare = list[tuple[int, str, bytes]]
+
+
+class AlertSink(Protocol):
+    """Where occurrences are noted, before the pages that they come from count as cut."""
+
+    async def noted_through(self) -> int:
+        """The page up to which they were noted."""
+        ...
+
+    async def rewind(self) -> None:
+        """The outbox is another one."""
+        ...
+
+    async def note(self, occurrences: Sequence[Occurrence], *, page_id: int = 0) -> None:
+        """Make them durable; those of pages that were noted before are ignored."""
+        ...
 
 
 class Cutting:
@@ -43,6 +63,7 @@ class Cutting:
         clock: Clock,
         told_per_s: int,
         cut: Callable[[], None] = lambda: None,
+        alerts: AlertSink | None = None,
     ) -> None:
         self._outbox = outbox
         self._streams = streams
@@ -50,13 +71,15 @@ class Cutting:
         self._clock = clock
         self._told_per_s = told_per_s
         self._cut = cut
+        self._alerts = alerts
+        self._noted = 0
         self._through = 0
         self._spoken: set[SpokenOf] = set()
         self._turns = Periodic(
             "cutting", self.cut_once, every_s=LOOK_SECONDS, quiet_s=CLOSES_AFTER_S, jitter=0.0, longest_s=10.0
         )
         self._counts = dict.fromkeys(
-            ("pages", "drafts", "events", "counted", "nobodys", "damaged", "owner_unknown"), 0
+            ("pages", "drafts", "events", "counted", "nobodys", "damaged", "owner_unknown", "alerts_lost"), 0
         )
         self._log = structlog.get_logger()
 
@@ -70,6 +93,9 @@ class Cutting:
             )
             await self._streams.rewind()
             self._through = 0
+            if self._alerts is not None:
+                await self._alerts.rewind()
+        self._noted = await self._alerts.noted_through() if self._alerts is not None else 0
         await self._outbox.forget(self._through)
 
     async def start(self) -> None:
@@ -93,7 +119,11 @@ class Cutting:
         """Cut all pages that are there; the number of drafts."""
         made = 0
         while pages := await self._outbox.uncut(self._through, max_bytes=MAX_CUT_BYTES):
-            drafts, spoken = await self._drafts(pages)
+            if pages[0].page_id <= self._noted:
+                # A life ended between the two stores: what was noted then is cut apart from what was not.
+                pages = [page for page in pages if page.page_id <= self._noted]
+            drafts, spoken, occurrences = await self._drafts(pages)
+            await self._note(occurrences, pages[-1].page_id)
             await self._streams.cut(pages[-1].page_id, drafts, spoken=spoken)
             self._through = pages[-1].page_id
             if len(self._spoken) > _REMEMBERED_SPOKEN:
@@ -108,10 +138,26 @@ class Cutting:
                 self._cut()
         return made
 
-    async def _drafts(self, pages: Sequence[UncutPage]) -> tuple[list[NewDraft], list[SpokenOf]]:
+    async def _note(self, occurrences: Sequence[Occurrence], page_id: int) -> None:
+        if self._alerts is None or not occurrences or page_id <= self._noted:
+            return
+        try:
+            await self._alerts.note(occurrences, page_id=page_id)
+            self._noted = page_id
+        except Unavailable:
+            raise  # Tried again with the page: nobody would hear of it otherwise.
+        except SnavioError as error:
+            # A damaged store of alerts must not hold up the streams.
+            self._counts["alerts_lost"] += sum(each.count for each in occurrences)
+            self._log.error("alerts are lost", reason=error.reason, message=str(error))
+
+    async def _drafts(
+        self, pages: Sequence[UncutPage]
+    ) -> tuple[list[NewDraft], list[SpokenOf], list[Occurrence]]:
         readable = [page for page in pages if page.body is not None]
         self._counts["damaged"] += len(pages) - len(readable)
-        parts, rare, spoken = await asyncio.to_thread(self._read, readable)
+        parts, rare, spoken, troubles = await asyncio.to_thread(self._read, readable)
+        occurrences = list(of_troubles(troubles))
         now = self._clock.unix_ns()
         drafts = [
             NewDraft(uuid7(), tenant, source, family, now, events, body)
@@ -121,35 +167,40 @@ class Cutting:
         found: list[TenantEvent] = []
         for at_unix_ns, name, fields in rare:
             found += events_for_tenants(name, at_unix_ns, fields, owner=self._owner_of)
+            occurrences += of_event(name, at_unix_ns, fields, owner=self._owner)
             if (gap := gap_of(name, fields)) is not None:
-                found += await self._missing(gap, at_unix_ns, spoken)
+                missing, told = await self._missing(gap, at_unix_ns, spoken)
+                found += missing
+                occurrences += told
         drafts += _gathered(found, now)
-        return drafts, [life for life in spoken if life not in self._spoken]
+        return drafts, [life for life in spoken if life not in self._spoken], occurrences
 
-    def _read(self, pages: Sequence[UncutPage]) -> tuple[Rows, list[tuple[int, str, bytes]], list[SpokenOf]]:
+    def _read(self, pages: Sequence[UncutPage]) -> tuple[Rows, Rare, list[SpokenOf], list[Trouble]]:
         try:
-            parts, rare, spoken, counted, nobodys = self._native(pages)
+            parts, rare, spoken, counted, nobodys, troubles = self._native(pages)
         except ValueError:
             if len(pages) == 1:
                 # The exporter sets it aside and reports it as a gap.
                 self._counts["damaged"] += 1
-                return [], [], []
+                return [], [], [], []
             each = [self._read([page]) for page in pages]
             return (
-                [part for parts, _, _ in each for part in parts],
-                [one for _, rare, _ in each for one in rare],
-                [one for _, _, spoken in each for one in spoken],
+                [part for parts, _, _, _ in each for part in parts],
+                [one for _, rare, _, _ in each for one in rare],
+                [one for _, _, spoken, _ in each for one in spoken],
+                [one for _, _, _, troubles in each for one in troubles],
             )
         self._counts["counted"] += counted
         self._counts["nobodys"] += nobodys
         lives = dict.fromkeys(
             SpokenOf(pages[place].instance, pages[place].epoch, tenant) for place, tenant in spoken
         )
-        return parts, [(at_unix_ns, name, fields) for _, at_unix_ns, name, fields in rare], list(lives)
+        told = [(at_unix_ns, name, fields) for _, at_unix_ns, name, fields in rare]
+        return parts, told, list(lives), troubles
 
     def _native(
         self, pages: Sequence[UncutPage]
-    ) -> tuple[Rows, list[tuple[int, int, str, bytes]], list[tuple[int, str]], int, int]:
+    ) -> tuple[Rows, list[tuple[int, int, str, bytes]], list[tuple[int, str]], int, int, list[Trouble]]:
         return cut_by_tenant(
             [page.body for page in pages if page.body is not None],
             told=self._told_per_s,
@@ -165,21 +216,19 @@ class Cutting:
 
     async def _missing(
         self, gap: tuple[str, int, int | None], at_unix_ns: int, spoken: Sequence[SpokenOf]
-    ) -> list[TenantEvent]:
+    ) -> tuple[list[TenantEvent], list[Occurrence]]:
         """Statements to the tenants that this life has spoken of: nobody else can have lost anything."""
         instance, epoch, count = gap
         now = {life.tenant for life in spoken if (life.instance, life.epoch) == (instance, epoch)}
         tenants = sorted({*await self._streams.spoken_of(instance, epoch), *now})
-        return [
-            dropped(
-                tenant,
-                at_unix_ns=at_unix_ns,
-                reason="journal_gap",
-                events=count if len(tenants) == 1 else None,
-                age_s=None,
-            )
-            for tenant in tenants
-        ]
+        lost = count if len(tenants) == 1 else None
+        return (
+            [
+                dropped(tenant, at_unix_ns=at_unix_ns, reason="journal_gap", events=lost, age_s=None)
+                for tenant in tenants
+            ],
+            [of_drop(tenant, at_unix_ns=at_unix_ns, reason="journal_gap", events=lost) for tenant in tenants],
+        )
 
 
 def _gathered(events: Sequence[TenantEvent], now_unix_ns: int) -> list[NewDraft]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 
 from pydantic import Field
@@ -9,6 +10,14 @@ from pydantic import Field
 from services.relay.export_plan import ExportSchedule
 from snavio.config import InstanceName, MeshSettings, Section
 from snavio.errors import StateError
+
+
+class SmtpSecurity(StrEnum):
+    """Protection of connections to the mail server."""
+
+    STARTTLS = "starttls"
+    TLS = "tls"
+    NONE = "none"
 
 
 class RelaySettings(Section):
@@ -72,6 +81,35 @@ class RelaySettings(Section):
         le=64,
         description="Relays that seal the streams; the store in a file allows one.",
     )
+    alert_messages: int = Field(
+        default=20_000, ge=100, le=1_000_000, description="Alerts that are kept; delivered ones make room."
+    )
+    alert_messages_per_tenant: int = Field(
+        default=1_000, ge=10, le=100_000, description="Alerts of one tenant that are kept."
+    )
+    smtp_host: str = Field(default="", description="Mail server for alerts; empty: no alert is mailed.")
+    smtp_port: int = Field(default=587, ge=1, le=65_535, description="Its port.")
+    smtp_security: SmtpSecurity = Field(
+        default=SmtpSecurity.STARTTLS,
+        description="How the connection to it is protected; `none` is for one on this machine.",
+    )
+    smtp_user: str = Field(default="", description="User at the mail server; empty: none.")
+    smtp_password_file: str = Field(default="", description="File with that user's password.")
+    smtp_from: str = Field(default="", description="Sender of alerts, an email address.")
+    smtp_ca_file: str = Field(
+        default="", description="CA of the mail server; empty: those that the system trusts."
+    )
+    webhook_allow: str = Field(
+        default="",
+        description="Hosts, `*.domain`s and networks that webhooks may go to, separated by spaces; empty: every public"
+        " address. Private addresses need a rule, loopback and link-local ones a rule for the network.",
+    )
+    webhook_deny: str = Field(default="", description="Those that they may not go to; looked at first.")
+    webhook_ca_file: str = Field(
+        default="", description="CA of webhooks' receivers; empty: those that the system trusts."
+    )
+    operator_email: str = Field(default="", description="Operators' alerts go to this address.")
+    operator_webhook: str = Field(default="", description="Operators' alerts go to this https URL.")
     start_within_s: float = Field(
         default=30.0, gt=0, le=600, description="Give up when Signer is away this long at start."
     )
@@ -92,6 +130,10 @@ class RelaySettings(Section):
                 " set it to 1, and run one Relay; any number of gateways may read from it.",
                 reason="stream-replicas",
             )
+
+    def alerts_path(self, mesh: MeshSettings) -> Path:
+        """The file of the alerts."""
+        return mesh.state_dir / "relay" / "alerts.db"
 
     def streams_path(self, mesh: MeshSettings) -> Path:
         """The file of the tenants' streams."""

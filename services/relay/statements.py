@@ -5,6 +5,7 @@ Never says anything that a reader could take for an envelope: a statement has a 
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import orjson
@@ -19,11 +20,23 @@ from snavio.ports.tenant_streams import TenantStreams
 ATTEMPTS: Final = 3
 
 
+async def _none(_tenant: str) -> dict[str, Any]:
+    return {}
+
+
 class Statements:
     """See the module."""
 
-    def __init__(self, *, streams: TenantStreams, signing: TenantSigning, clock: Clock) -> None:
+    def __init__(
+        self,
+        *,
+        streams: TenantStreams,
+        signing: TenantSigning,
+        clock: Clock,
+        members: Callable[[str], Awaitable[dict[str, Any]]] = _none,
+    ) -> None:
         self._streams = streams
+        self._more = members
         self._signing = signing
         self._clock = clock
 
@@ -32,9 +45,10 @@ class Statements:
         return await self._signed(tenant, {"type": POSITION_TYPE, **_members(position)})
 
     async def state(self, tenant: str, position: Position) -> bytes:
-        """Signed numbers of the events that are kept, by family, with the position to go on from."""
+        """Signed numbers of the events that are kept, by family, with the position to go on from; with open alerts."""
         counts = await self._streams.counts(tenant)
-        document = {"type": STATE_TYPE, "position": _members(position), "events": dict(counts)}
+        more = await self._more(tenant)
+        document = {**more, "type": STATE_TYPE, "position": _members(position), "events": dict(counts)}
         return await self._signed(tenant, document)
 
     async def _signed(self, tenant: str, members: dict[str, Any]) -> bytes:

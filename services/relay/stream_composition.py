@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from services.relay.alerts.composition import RelayAlerts
 from services.relay.cutting import Cutting
 from services.relay.directory_names import DirectoryNames
 from services.relay.page_intake import PageIntake
@@ -45,6 +46,7 @@ async def compose_streams(
     intake: PageIntake,
     names: DirectoryNames,
     undelivered: Undelivered,
+    alerts: RelayAlerts,
 ) -> StreamParts:
     """Open the streams and start the work on them."""
     clock = host.clock
@@ -78,6 +80,7 @@ async def compose_streams(
         clock=clock,
         told_per_s=settings.stream_events_per_s,
         cut=sealing.nudge,
+        alerts=alerts.alerting,
     )
     retention = StreamRetention(
         streams=streams,
@@ -100,7 +103,7 @@ async def compose_streams(
     host.introspection.gauges(queues.gauges, prefix="queues.")
     host.introspection.gauges(sealing.gauges, prefix="sealing.")
     host.introspection.gauges(tails.gauges, prefix="stream_tails.")
-    statements = Statements(streams=streams, signing=signing, clock=clock)
+    statements = Statements(streams=streams, signing=signing, clock=clock, members=alerts.members)
     return StreamParts(
         StreamServicer(tails=tails, statements=statements, send_again=queues.send_again), tails
     )

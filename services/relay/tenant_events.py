@@ -19,6 +19,7 @@ from snavio.telemetry.schema import (
     DROPPED,
     EXECUTED_AFTER_REVOCATION,
     JOURNAL_GAP,
+    ROUTE_HEALTH,
     SIGNING_KEY_ROTATED,
 )
 
@@ -83,7 +84,7 @@ def events_for_tenants(
     tenants: list[Any] = [tenant_of(source)]
     if name == SIGNING_KEY_ROTATED:
         tenants = [told.get("scope_id")] if told.get("scope_kind") == "tenant" else []
-    elif name == DROPPED:
+    elif name in (DROPPED, ROUTE_HEALTH):
         tenants = [told.get("tenant")]
     elif name == EXECUTED_AFTER_REVOCATION:
         # Whoever took the right away wants to hear of it, not only who used it.

@@ -146,6 +146,32 @@ class DirectoryClient(RegistryClient):
         request = wire.ListAccessRequestsRequest(tenant=tenant)
         return await self._call("ListAccessRequests", request, wire.ListAccessRequestsResponse)
 
+    async def dead_letters(self, target: str, *, limit: int = 0) -> list[wire.DeadLetter]:
+        """Dead letters of a target's Redis stream, oldest first."""
+        request = wire.ListDeadLettersRequest(target=target, limit=limit)
+        answer = await self._call("ListDeadLetters", request, wire.ListDeadLettersResponse)
+        return list(answer.letter)
+
+    async def redrive(self, target: str, letter_ids: Sequence[str]) -> int:
+        """Put dead letters back at the end of their Redis stream; how many."""
+        request = wire.RedriveDeadLettersRequest(target=target, letter_id=letter_ids)
+        answer = await self._call("RedriveDeadLetters", request, wire.RedriveDeadLettersResponse)
+        return answer.moved
+
+    async def route_health(
+        self, *, tenant: str = "", target: str = "", unhealthy: bool = False
+    ) -> list[wire.RouteHealth]:
+        """Health of the queues that routes lead to, by topic: a tenant's own, or all for operators."""
+        found: list[wire.RouteHealth] = []
+        while True:
+            request = wire.ListRouteHealthRequest(
+                tenant=tenant, target=target, unhealthy=unhealthy, after=found[-1].topic if found else ""
+            )
+            page = await self._call("ListRouteHealth", request, wire.ListRouteHealthResponse)
+            found += page.route
+            if not page.more or not page.route:
+                return found
+
 
 def _because(reason: str) -> wire.WriteOptions:
     return wire.WriteOptions(reason=reason)

@@ -48,6 +48,11 @@ class KeyClient(SignerClient):
         request = wire.SetMinimumKeyRequest(source=source, key_version=key_version)
         return await self._change("SetMinimumKey", request)
 
+    async def rehearse(self, source: str, key_version: str) -> wire.KeysetStatus:
+        """Count what a minimum would refuse, and refuse nothing; an empty version ends it."""
+        request = wire.SetMinimumKeyRequest(source=source, key_version=key_version, rehearse=True)
+        return await self._change("SetMinimumKey", request)
+
     async def events(self, *, since: int = 0, epoch: int = 0) -> wire.EventsResponse:
         """Key events after a given event."""
         return await self._call("Events", wire.EventsRequest(since=since, epoch=epoch), wire.EventsResponse)

@@ -54,6 +54,8 @@ status   status:status     Show every service of a running mesh: state, memory, 
 explain  explain:explain   Show what became of a command, step by step.
 bans     bans:bans         See which sources are kept off the warm path and why, and let them back.
 queue    queue:queue       See what waits in the mailbox and what is dead, and put it right.
+routes   routes:routes     See how the queues of routes are: what waits, for how long, who receives, and what is wrong.
+alerts   alerts:alerts     See what was told to whom, acknowledge it, and try and mute the channels of alerts.
 log      change_log:log    Read the log of changes of the directory: who changed what, when and why.
 logs     service_logs:logs Show what a service of the mesh on this machine has logged.
 snapshot snapshot:snapshot See the snapshots that Fast and Shield start from, and check them as they would.

@@ -29,6 +29,7 @@ def document(status: KeysetStatus) -> dict[str, Any]:
         "minimum": status.keyset.minimum or None,
         "last_poll": time_text(status.last_poll_unix_ns),
         "next_rotation": time_text(status.next_rotation_unix_ns),
+        "rehearsal": _rehearsal(status),
         "traffic_observed_since": time_text(status.observed_since_unix_ns),
         "shields": [
             {
@@ -47,6 +48,7 @@ def document(status: KeysetStatus) -> dict[str, Any]:
                 "ends_in_s": _left_s(version, status.now_unix_ns),
                 **picked(use, "last_hour", "safe_to_retire"),
                 "last_24h": use.last_day,
+                "last_48h": use.last_two_days,
                 "share_24h": round(use.last_day / total, 4) if total else None,
                 "last_used": time_text(use.last_used_unix_ns),
                 "reason": use.retire_reason,
@@ -86,12 +88,17 @@ def status_blocks(status: KeysetStatus) -> Iterator[Block]:
     )
     pairs = list(zip(status.keyset.version, status.use, strict=True))
     ends = TableColumn("ends", lambda row: f"in {_span(row['ends_in_s'])}" if row["ends"] else None)
-    use = (TableColumn("last hour", "last_hour", NUMBER), TableColumn("last 24 h", "last_24h", NUMBER))
+    use = (
+        TableColumn("last hour", "last_hour", NUMBER),
+        TableColumn("last 24 h", "last_24h", NUMBER),
+        TableColumn("last 48 h", "last_48h", NUMBER),
+    )
     yield Table(
         ("version", "state", ends, *use, TableColumn("share", "share_24h", PERCENT)),
         document(status)["versions"],
     )
     yield spread_line(status)
+    yield rehearsal_line(status)
     for version, used in pairs:
         if state(version) == "previous":
             yield retire_line(version, used)
@@ -145,6 +152,31 @@ def _name(holder: KeyHolder) -> str:
 def retire_line(version: KeyVersion, use: KeyVersionUse) -> str:
     """The plain answer to the question that matters."""
     return f"Safe to retire {version.version}? {'Yes' if use.safe_to_retire else 'No'}: {use.retire_reason}."
+
+
+def rehearsal_line(status: KeysetStatus) -> str:
+    """The count of a rehearsal; empty if there is none."""
+    if not status.HasField("rehearsal"):
+        return ""
+    one, now = status.rehearsal, status.now_unix_ns
+    span = _since(one.since_unix_ns, now)
+    last = f", the last {_since(one.last_unix_ns, now)}" if one.would_refuse else ""
+    return (
+        f"Rehearsing a minimum of {one.minimum}, begun {span}: it would have refused {one.would_refuse:,} "
+        f"command{'' if one.would_refuse == 1 else 's'}{last}. Nothing is refused for it."
+    )
+
+
+def _rehearsal(status: KeysetStatus) -> dict[str, Any] | None:
+    if not status.HasField("rehearsal"):
+        return None
+    one = status.rehearsal
+    return {
+        "minimum": one.minimum,
+        "since": time_text(one.since_unix_ns),
+        "would_refuse": one.would_refuse,
+        "last": time_text(one.last_unix_ns) if one.last_unix_ns else None,
+    }
 
 
 def state(version: KeyVersion) -> str:

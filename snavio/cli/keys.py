@@ -8,6 +8,7 @@ import typer
 
 from snavio.cli.caller import Caller, OperatorCaller, read_source
 from snavio.cli.group import CommandGroup
+from snavio.errors import BadRequest
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -102,6 +103,29 @@ def minimum(source: Source, version: Version, *, caller: OperatorCaller) -> None
       snavio keys minimum acme/billing hmac-v2
     """
     _show(caller, lambda client: client.set_minimum(read_source(source), version))
+
+
+@keys.command()
+def rehearse(
+    source: Source,
+    version: Annotated[str, typer.Argument(help="Versions below this one would be retired.")] = "",
+    *,
+    off: Annotated[bool, typer.Option("--off", help="End the rehearsal.")] = False,
+    caller: OperatorCaller,
+) -> None:
+    """Rehearse `keys minimum`: everything is accepted, and what would be refused is counted and shown.
+
+    Runs until a minimum is set or `--off`, also over a restart of Signer. `keys status` shows the count.
+
+    \b
+    Examples:
+      snavio keys rehearse acme/billing hmac-v2
+      snavio keys status acme/billing --json | jq .rehearsal
+      snavio keys rehearse acme/billing --off
+    """
+    if bool(version) == off:
+        raise BadRequest("Name the version that would be the lowest, or say --off.", reason="bad-field")
+    _show(caller, lambda client: client.rehearse(read_source(source), version))
 
 
 def _client(mesh: MeshSettings, certificates: Path) -> KeyClient:

@@ -14,6 +14,7 @@ from snavio.cli.exits import ExitCode
 from snavio.cli.options import Json
 from snavio.cli.output import program
 from snavio.cli.render import Block, show
+from snavio.errors import SnavioError
 
 if TYPE_CHECKING:
     from snavio.admin.directory import DirectoryClient
@@ -121,10 +122,24 @@ def try_(
         return client.check(*right.triple, caller_unix_ns=time.time_ns(), command_id=command_id)
 
     check = caller.ask(ask)
-    said = (*gate_lines(check), forecast(right.triple, check))
-    show(check_document(right.triple, check), *said, json=json)
+    health = caller.ask(lambda client: _health(client, right.target))
+    queue = f"queue     {health.status}: {'; '.join(health.evidence)}" if health is not None else ""
+    said: tuple[Block, ...] = (*gate_lines(check), queue, forecast(right.triple, check))
+    told = None if health is None else {"status": health.status, "evidence": list(health.evidence)}
+    show({**check_document(right.triple, check), "queue_health": told}, *said, json=json)
     if not check.passes:
         raise typer.Exit(ExitCode.REFUSED)
+
+
+async def _health(client: DirectoryClient, target: str) -> wire.RouteHealth | None:
+    """The health of the target's queue, if it is not well and the caller may know."""
+    try:
+        found = await client.route_health(target=target)
+    except SnavioError:
+        return (
+            None  # Another tenant's, or a Registry that does not look yet: the gates are told all the same.
+        )
+    return next((each for each in found if each.status not in ("healthy", "unknown")), None)
 
 
 def _blocks(

@@ -26,6 +26,11 @@ def stream_key(topic: str) -> str:
     return f"snavio:queue:{{{topic}}}"
 
 
+def dead_stream_key(topic: str) -> str:
+    """The Redis stream of a topic's dead letters, in the slot of its stream."""
+    return f"{stream_key(topic)}:dead"
+
+
 def queue_name(topic: str) -> str:
     """The SQS queue of a topic. Ends with a digest: `a-b/c` and `a/b-c` must not share a queue."""
     readable = re.sub(r"[^A-Za-z0-9_-]", "-", topic)[:56]

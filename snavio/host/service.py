@@ -21,6 +21,7 @@ from snavio.host.parts import ALL_SECONDS, Parts
 from snavio.observe.otlp_metrics import export_metrics
 from snavio.observe.tracer import make_tracer
 from snavio.replication.denylist import Denylist, denylist_poller
+from snavio.rpc.capability import CapabilityProvider
 from snavio.rpc.certificate_gate import CertificateGate
 from snavio.rpc.certificate_refusals import CertificateRefusals
 from snavio.rpc.channel import MeshChannel
@@ -33,6 +34,8 @@ from snavio.rpc.server_shares import ServerShares
 from snavio.telemetry.reporting import Reporting
 from snavio.wiring import open_journal_mark
 
+AskedFor = Callable[..., CapabilityProvider]
+"""Makes the provider of the capability that a channel presents, such as `capability_request.sender`."""
 DRAIN_SECONDS: Final = 5.0
 """For calls under way to finish once the end has begun."""
 JournalPlace = Literal["disk", "memory", "none"]
@@ -89,7 +92,7 @@ class ServiceHost(Parts):
             clock=clock,
             per_second=mesh.traces_per_second,
         )
-        self._channels: dict[tuple[str, bool], MeshChannel] = {}
+        self._channels: dict[tuple[str, AskedFor | None], MeshChannel] = {}
         self._server: MeshServer | None = None
         self._leaving: Callable[[], None] | None = None
         self._renewal: Renewal | None = None
@@ -130,27 +133,32 @@ class ServiceHost(Parts):
         assert self._server is not None
         return self._server
 
-    def channel(self, service: str, *, sends: bool = False) -> MeshChannel:
+    def channel(
+        self, service: str, *, sends: bool = False, capability: AskedFor | None = None
+    ) -> MeshChannel:
         """The channel to another service, always the same one; it connects at its first use.
 
-        With `sends` it presents a capability to send to every topic, which Signer gives to this service.
+        With `sends` it presents a capability to send to every topic, which Signer gives to this service; `capability`
+        makes another one.
         """
-        if (service, sends) not in self._channels:
-            provider = None
-            if sends:
-                from snavio.rpc.capability_request import sender
+        if sends:
+            from snavio.rpc.capability_request import sender
 
-                provider = sender(
+            capability = sender
+        if (service, capability) not in self._channels:
+            provider = None
+            if capability is not None:
+                provider = capability(
                     self.mesh.signer, files=self.files, trust_domain=self.mesh.trust_domain, clock=self.clock
                 )
-            self._channels[service, sends] = MeshChannel(
+            self._channels[service, capability] = MeshChannel(
                 getattr(self.mesh, service),
                 files=self.files,
                 service=service,
                 trust_domain=self.mesh.trust_domain,
                 capability_provider=provider,
             )
-        return self._channels[service, sends]
+        return self._channels[service, capability]
 
     def renew(self, renewal: Renewal) -> None:
         """Have `renewal` keep the service's certificate from `serve` on."""

@@ -58,6 +58,7 @@ async def examine(installation: Installation, *, clock: Clock) -> AsyncIterator[
     reached = Installation(run.reaches(installation.mesh), installation.config)
     yield await _services(reached)
     yield await _skew(reached, clock=clock)
+    yield await _alerts(reached)
 
 
 def _python() -> HealthFinding:
@@ -196,4 +197,24 @@ async def _skew(reached: Installation, *, clock: Clock) -> HealthFinding:
         abs(skew_ms) < SKEW_MS,
         f"{skew_ms:+.1f} ms against Shield, which accepts ±{hello.limits.window_ms // 1000} s",
         "Set the clock by NTP: commands stamped outside the window are refused.",
+    )
+
+
+async def _alerts(reached: Installation) -> HealthFinding:
+    from snavio.admin.alerts import AlertClient
+
+    mesh = reached.mesh
+    certificates = reached.operator_certificates
+    async with AlertClient(mesh.relay, certificates=certificates, trust_domain=mesh.trust_domain) as client:
+        try:
+            found = await client.alerts(unrouted=True, only_open=True, limit=100)
+        except SnavioError as error:
+            return HealthFinding("alerts", good=False, found=str(error), advice="Run `snavio status`.")
+    number = len(found.alert)
+    more = "more than " if found.more else ""
+    return HealthFinding(
+        "alerts",
+        not number,
+        f"{more}{number} reached nobody" if number else "each reached somebody",
+        "Run `snavio alerts ls --unrouted`, tell whom they concern, then `snavio alerts ack`.",
     )

@@ -29,6 +29,7 @@ STORES: Final = (
     Store("mailbox", "mailbox/mailbox.db", "messages"),
     Store("outbox", "relay/outbox.db", "telemetry that is not archived yet"),
     Store("streams", "relay/streams.db", "signed streams of tenants"),
+    Store("alerts", "relay/alerts.db", "alerts and their deliveries"),
     Store("coordination", "slow/coordination.db", "limits in use and strict ids"),
     Store("directory", "registry/directory.db", "tenants, routes, rights, bans and their history"),
     Store("capabilities", "signer/capabilities.db", "issued and revoked capabilities"),

@@ -15,9 +15,11 @@ from snavio.domain.directory import (
     KINDS,
     AccessRequest,
     AclEntry,
+    AlertChannel,
     BanProposal,
     Change,
     Difference,
+    Endpoint,
     Limit,
     Route,
     Service,
@@ -49,9 +51,12 @@ DERIVED: Final[Mapping[type[Any], frozenset[str]]] = {
 # Repeated fields are in the singular on the wire.
 SPELLED: Final[Mapping[tuple[type[Any], str], str]] = {
     (Service, "principals"): "principal",
+    (AlertChannel, "events"): "event",
     (BanProposal, "abuse"): "kind",
     (BanProposal, "affected_targets"): "affected_target",
     (BanProposal, "covers"): "cover",
+    (Endpoint, "targets"): "target",
+    (Endpoint, "topics"): "topic",
 }
 
 

@@ -66,6 +66,7 @@ TABLE: Final[Mapping[str, tuple[AccessRule, ...]]] = MappingProxyType(
         "/snavio.v1.Mailbox/Probe": (mesh("slow"),),
         # Tenants send to their own topics; the servicer checks that none of them is a route's topic.
         "/snavio.v1.Mailbox/Send": (SERVICE, ANY_MESH),
+        "/snavio.v1.Mailbox/SendAll": (SERVICE,),
         # Consumers; the servicer checks that the caller's tenant owns the topic.
         "/snavio.v1.Mailbox/Receive": (SERVICE,),
         "/snavio.v1.Mailbox/Ack": (SERVICE,),
@@ -73,7 +74,7 @@ TABLE: Final[Mapping[str, tuple[AccessRule, ...]]] = MappingProxyType(
         "/snavio.v1.Mailbox/Extend": (SERVICE,),
         "/snavio.v1.Mailbox/RecvStream": (SERVICE,),
         # A tenant's own topics or, for operators, all; the servicer checks.
-        "/snavio.v1.Mailbox/Stats": (SERVICE, PRINCIPAL, OPERATOR),
+        "/snavio.v1.Mailbox/Stats": (SERVICE, PRINCIPAL, OPERATOR, mesh("registry")),
         "/snavio.v1.Mailbox/Peek": (SERVICE, PRINCIPAL, OPERATOR),
         "/snavio.v1.Mailbox/List": (SERVICE, PRINCIPAL, OPERATOR),
         "/snavio.v1.Mailbox/Change": (PRINCIPAL, OPERATOR),
@@ -111,7 +112,12 @@ TABLE: Final[Mapping[str, tuple[AccessRule, ...]]] = MappingProxyType(
         "/snavio.v1.Signer/RestoreIdentity": (OPERATOR,),
         "/snavio.v1.Signer/ListCertificates": (OPERATOR,),
         # Capabilities; the servicer checks which ones the caller may get, end or list.
-        "/snavio.v1.Signer/IssueCapability": (OPERATOR, PRINCIPAL, SERVICE, mesh("fast", "slow", "relay")),
+        "/snavio.v1.Signer/IssueCapability": (
+            OPERATOR,
+            PRINCIPAL,
+            SERVICE,
+            mesh("fast", "slow", "relay", "registry"),
+        ),
         "/snavio.v1.Signer/RevokeCapability": (OPERATOR, PRINCIPAL),
         "/snavio.v1.Signer/ListCapabilities": (OPERATOR, PRINCIPAL),
         "/snavio.v1.Signer/RotateCapabilityRoot": (OPERATOR, PRINCIPAL),
@@ -159,6 +165,9 @@ TABLE: Final[Mapping[str, tuple[AccessRule, ...]]] = MappingProxyType(
         "/snavio.v1.Registry/ListEntries": (OPERATOR, PRINCIPAL),
         "/snavio.v1.Registry/DeleteEntry": (OPERATOR, PRINCIPAL),
         "/snavio.v1.Registry/ReadLog": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Registry/ListRouteHealth": (OPERATOR, PRINCIPAL, mesh("relay")),
+        "/snavio.v1.Registry/ListDeadLetters": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Registry/RedriveDeadLetters": (OPERATOR, PRINCIPAL),
         "/snavio.v1.Relay/Append": (ANY_MESH,),
         # Over HTTPS at the gateway, which also checks tenant and capability.
         "GET /v1/tenants/{tenant}/events": (PRINCIPAL, SERVICE, OPERATOR),
@@ -166,11 +175,18 @@ TABLE: Final[Mapping[str, tuple[AccessRule, ...]]] = MappingProxyType(
         "GET /v1/tenants/{tenant}/config": (PRINCIPAL, OPERATOR),
         # At the health port of every service, where it listens beyond loopback.
         "GET /metrics": (OPERATOR, SCRAPER),
+        "GET /v1/tenants/{tenant}/alerts": (PRINCIPAL, OPERATOR),
         # The gateway decides which reader may read which tenant.
         "/snavio.v1.Relay/ReadStream": (mesh("gateway"),),
         "/snavio.v1.Relay/StreamWindow": (mesh("gateway"),),
         "/snavio.v1.Relay/TenantState": (mesh("gateway"),),
         "/snavio.v1.Relay/ReEmit": (OPERATOR,),
+        # Tenants see and change their own; the servicer checks.
+        "/snavio.v1.Relay/ListAlerts": (OPERATOR, PRINCIPAL, mesh("gateway")),
+        "/snavio.v1.Relay/AckAlerts": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Relay/TestAlertChannel": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Relay/MuteAlerts": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Relay/RotateWebhookSecret": (OPERATOR, PRINCIPAL),
         # Introspection is for operators and the mesh; health is for every caller.
         "/snavio.v1.Introspection/Status": (OPERATOR, ANY_MESH),
         # The servicer checks that the command is the caller's.

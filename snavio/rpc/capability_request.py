@@ -26,6 +26,12 @@ def sender(signer: str, *, files: CertificateFiles, trust_domain: str, clock: Cl
     return CapabilityProvider(CapabilityScope("*", (Operation.SEND,)), ask, clock=clock)
 
 
+def watcher(signer: str, *, files: CertificateFiles, trust_domain: str, clock: Clock) -> CapabilityProvider:
+    """The scope that Registry presents to the mailbox: the counts of every topic, and nothing else."""
+    ask = ask_signer(signer, files=files, trust_domain=trust_domain)
+    return CapabilityProvider(CapabilityScope("*", (Operation.STATS,)), ask, clock=clock)
+
+
 def ask_signer(
     address: str | None, *, files: CertificateFiles, trust_domain: str = DEFAULT_TRUST_DOMAIN
 ) -> Ask:

@@ -75,6 +75,19 @@ class SigningKeyRotated(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class BanNear(Event):
+    """The auditor will propose a ban if a source goes on as it does; once for each kind and period."""
+
+    name: ClassVar[str] = schema.BAN_NEAR
+
+    source: str
+    affected_targets: tuple[str, ...]
+    total_violations: int
+    reason: str
+    """The kind of abuse that it would be."""
+
+
+@dataclass(frozen=True, slots=True)
 class AbuseDetected(Event):
     """The audit banned a source; once per ban window."""
 
@@ -210,6 +223,22 @@ class CertificateRefused(Event):
     tenant: str | None
     detail: str
     """The certificate's identity; empty where it has none."""
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RouteHealthChanged(Event):
+    """The queue of a route became healthy, or is not any more; `count` queues did, where many did at once."""
+
+    name: ClassVar[str] = schema.ROUTE_HEALTH
+
+    tenant: str
+    target: str
+    topic: str
+    reason: str
+    """The status."""
+    detail: str
+    """Status before it, and the evidence."""
     count: int = 1
 
 

@@ -143,7 +143,7 @@ class Keyset(_message.Message):
     def __init__(self, source: _Optional[str] = ..., version: _Optional[_Iterable[_Union[KeyVersion, _Mapping]]] = ..., deleted: _Optional[bool] = ..., minimum: _Optional[str] = ...) -> None: ...
 
 class KeysetStatus(_message.Message):
-    __slots__ = ("keyset", "primary", "last_poll_unix_ns", "next_rotation_unix_ns", "use", "observed_since_unix_ns", "now_unix_ns", "holder")
+    __slots__ = ("keyset", "primary", "last_poll_unix_ns", "next_rotation_unix_ns", "use", "observed_since_unix_ns", "now_unix_ns", "holder", "rehearsal")
     KEYSET_FIELD_NUMBER: _ClassVar[int]
     PRIMARY_FIELD_NUMBER: _ClassVar[int]
     LAST_POLL_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
@@ -152,6 +152,7 @@ class KeysetStatus(_message.Message):
     OBSERVED_SINCE_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
     NOW_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
     HOLDER_FIELD_NUMBER: _ClassVar[int]
+    REHEARSAL_FIELD_NUMBER: _ClassVar[int]
     keyset: Keyset
     primary: str
     last_poll_unix_ns: int
@@ -160,7 +161,20 @@ class KeysetStatus(_message.Message):
     observed_since_unix_ns: int
     now_unix_ns: int
     holder: _containers.RepeatedCompositeFieldContainer[KeyHolder]
-    def __init__(self, keyset: _Optional[_Union[Keyset, _Mapping]] = ..., primary: _Optional[str] = ..., last_poll_unix_ns: _Optional[int] = ..., next_rotation_unix_ns: _Optional[int] = ..., use: _Optional[_Iterable[_Union[KeyVersionUse, _Mapping]]] = ..., observed_since_unix_ns: _Optional[int] = ..., now_unix_ns: _Optional[int] = ..., holder: _Optional[_Iterable[_Union[KeyHolder, _Mapping]]] = ...) -> None: ...
+    rehearsal: KeyRehearsal
+    def __init__(self, keyset: _Optional[_Union[Keyset, _Mapping]] = ..., primary: _Optional[str] = ..., last_poll_unix_ns: _Optional[int] = ..., next_rotation_unix_ns: _Optional[int] = ..., use: _Optional[_Iterable[_Union[KeyVersionUse, _Mapping]]] = ..., observed_since_unix_ns: _Optional[int] = ..., now_unix_ns: _Optional[int] = ..., holder: _Optional[_Iterable[_Union[KeyHolder, _Mapping]]] = ..., rehearsal: _Optional[_Union[KeyRehearsal, _Mapping]] = ...) -> None: ...
+
+class KeyRehearsal(_message.Message):
+    __slots__ = ("minimum", "since_unix_ns", "would_refuse", "last_unix_ns")
+    MINIMUM_FIELD_NUMBER: _ClassVar[int]
+    SINCE_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    WOULD_REFUSE_FIELD_NUMBER: _ClassVar[int]
+    LAST_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    minimum: str
+    since_unix_ns: int
+    would_refuse: int
+    last_unix_ns: int
+    def __init__(self, minimum: _Optional[str] = ..., since_unix_ns: _Optional[int] = ..., would_refuse: _Optional[int] = ..., last_unix_ns: _Optional[int] = ...) -> None: ...
 
 class KeyHolder(_message.Message):
     __slots__ = ("name", "up_to_date", "heard_unix_ns", "ends_unix_ns")
@@ -175,20 +189,22 @@ class KeyHolder(_message.Message):
     def __init__(self, name: _Optional[str] = ..., up_to_date: _Optional[bool] = ..., heard_unix_ns: _Optional[int] = ..., ends_unix_ns: _Optional[int] = ...) -> None: ...
 
 class KeyVersionUse(_message.Message):
-    __slots__ = ("version", "last_hour", "last_day", "last_used_unix_ns", "safe_to_retire", "retire_reason")
+    __slots__ = ("version", "last_hour", "last_day", "last_used_unix_ns", "safe_to_retire", "retire_reason", "last_two_days")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     LAST_HOUR_FIELD_NUMBER: _ClassVar[int]
     LAST_DAY_FIELD_NUMBER: _ClassVar[int]
     LAST_USED_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
     SAFE_TO_RETIRE_FIELD_NUMBER: _ClassVar[int]
     RETIRE_REASON_FIELD_NUMBER: _ClassVar[int]
+    LAST_TWO_DAYS_FIELD_NUMBER: _ClassVar[int]
     version: str
     last_hour: int
     last_day: int
     last_used_unix_ns: int
     safe_to_retire: bool
     retire_reason: str
-    def __init__(self, version: _Optional[str] = ..., last_hour: _Optional[int] = ..., last_day: _Optional[int] = ..., last_used_unix_ns: _Optional[int] = ..., safe_to_retire: _Optional[bool] = ..., retire_reason: _Optional[str] = ...) -> None: ...
+    last_two_days: int
+    def __init__(self, version: _Optional[str] = ..., last_hour: _Optional[int] = ..., last_day: _Optional[int] = ..., last_used_unix_ns: _Optional[int] = ..., safe_to_retire: _Optional[bool] = ..., retire_reason: _Optional[str] = ..., last_two_days: _Optional[int] = ...) -> None: ...
 
 class KeysetChangesRequest(_message.Message):
     __slots__ = ("since_version", "limit", "holder", "store_epoch", "good_for_ms")
@@ -351,12 +367,14 @@ class ListCertificatesResponse(_message.Message):
     def __init__(self, certificate: _Optional[_Iterable[_Union[CertificateRecord, _Mapping]]] = ..., more: _Optional[bool] = ...) -> None: ...
 
 class SetMinimumKeyRequest(_message.Message):
-    __slots__ = ("source", "key_version")
+    __slots__ = ("source", "key_version", "rehearse")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     KEY_VERSION_FIELD_NUMBER: _ClassVar[int]
+    REHEARSE_FIELD_NUMBER: _ClassVar[int]
     source: str
     key_version: str
-    def __init__(self, source: _Optional[str] = ..., key_version: _Optional[str] = ...) -> None: ...
+    rehearse: bool
+    def __init__(self, source: _Optional[str] = ..., key_version: _Optional[str] = ..., rehearse: _Optional[bool] = ...) -> None: ...
 
 class DescribeKeysetsRequest(_message.Message):
     __slots__ = ("source", "after_source", "limit")

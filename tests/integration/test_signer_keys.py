@@ -129,10 +129,34 @@ async def test_traffic_decides_whether_a_version_may_be_retired(control: Control
     old, new = (await describe(control)).use
     assert (old.last_hour, old.last_day, new.last_day) == (1, 1, 3)
     assert (old.safe_to_retire, "1 command " in old.retire_reason) == (False, True)
-    control.clock.advance(seconds=DAY_S + 3600)
+    control.clock.advance(seconds=2 * DAY_S + 3600)
     await report(control, **{"hmac-v2": 3})
     old, new = (await describe(control)).use
     assert (old.safe_to_retire, new.safe_to_retire) == (True, False)
+
+
+async def rehearse(control: Control, version: str) -> wire.KeysetStatus:
+    request = wire.SetMinimumKeyRequest(source=SOURCE, key_version=version, rehearse=True)
+    return await control.sign(ADMIN, "SetMinimumKey", request, wire.KeysetStatus)
+
+
+async def test_a_rehearsal_accepts_and_tells_what_would_be_refused_over_a_restart(
+    control: Control, billing: str
+) -> None:
+    await rotate(control)
+    await poll(control, billing)
+    begun = await rehearse(control, "hmac-v2")
+    assert (begun.rehearsal.minimum, begun.rehearsal.would_refuse) == ("hmac-v2", 0)
+    await report(control, **{"hmac-v1": 4, "hmac-v2": 30})
+    await control.stop_signer()
+    await control.start_signer()
+    await report(control, **{"hmac-v1": 1})
+    told = await describe(control)
+    assert (told.rehearsal.would_refuse, told.keyset.minimum) == (5, "")
+    assert told.keyset.version[0].state == wire.KEY_STATE_PREVIOUS, "nothing was refused"
+    with pytest.raises(NotFound):
+        await rehearse(control, "hmac-v9")
+    assert not (await rehearse(control, "")).HasField("rehearsal")
 
 
 async def test_legacy_use_becomes_an_event_with_exactly_the_catalogues_fields(

@@ -20,6 +20,7 @@ from snavio.rpc.status import error_of
 from snavio.v1 import (
     batch_pb2,
     command_pb2,
+    edge_pb2,
     enrolment_pb2,
     explain_pb2,
     fast_pb2,
@@ -42,6 +43,7 @@ FILES: tuple[FileDescriptor, ...] = tuple(
     for module in (
         batch_pb2,
         command_pb2,
+        edge_pb2,
         enrolment_pb2,
         explain_pb2,
         fast_pb2,
@@ -100,11 +102,12 @@ EXPECTED = """
     snavio.v1.Slow                ExamineQueue          mesh/registry
     snavio.v1.Mailbox             SendStream            mesh/fast mesh/slow
     snavio.v1.Mailbox             Send                  service mesh
+    snavio.v1.Mailbox             SendAll               service
     snavio.v1.Mailbox             Receive               service
     snavio.v1.Mailbox             Ack                   service
     snavio.v1.Mailbox             Nack                  service
     snavio.v1.Mailbox             Extend                service
-    snavio.v1.Mailbox             Stats                 service principal operator
+    snavio.v1.Mailbox             Stats                 service principal operator mesh/registry
     snavio.v1.Mailbox             RecvStream            service
     snavio.v1.Mailbox             Peek                  service principal operator
     snavio.v1.Mailbox             List                  service principal operator
@@ -135,7 +138,7 @@ EXPECTED = """
     snavio.v1.Signer              RestoreIdentity       operator
     snavio.v1.Signer              ListCertificates      operator
     snavio.v1.Signer              SnapshotKey           mesh/shield
-    snavio.v1.Signer              IssueCapability       operator principal service mesh/fast mesh/slow mesh/relay
+    snavio.v1.Signer             IssueCapability operator principal service mesh/fast mesh/slow mesh/relay mesh/registry
     snavio.v1.Signer              RevokeCapability      operator principal
     snavio.v1.Signer              ListCapabilities      operator principal
     snavio.v1.Signer              RotateCapabilityRoot  operator principal
@@ -173,6 +176,9 @@ EXPECTED = """
     snavio.v1.Registry            ListEntries           operator principal
     snavio.v1.Registry            DeleteEntry           operator principal
     snavio.v1.Registry            ReadLog               operator principal
+    snavio.v1.Registry            ListRouteHealth       operator principal mesh/relay
+    snavio.v1.Registry            ListDeadLetters       operator principal
+    snavio.v1.Registry            RedriveDeadLetters    operator principal
     snavio.v1.Relay               Append                mesh
     snavio.v1.Relay               ReadStream            mesh/gateway
     snavio.v1.Relay               StreamWindow          mesh/gateway
@@ -181,7 +187,13 @@ EXPECTED = """
     GET                           /v1/tenants/{tenant}/state   principal operator
     GET                           /v1/tenants/{tenant}/config  principal operator
     GET                           /metrics              operator scraper
+    GET                           /v1/tenants/{tenant}/alerts  principal operator
     snavio.v1.Relay               ReEmit                operator
+    snavio.v1.Relay               ListAlerts            operator principal mesh/gateway
+    snavio.v1.Relay               AckAlerts             operator principal
+    snavio.v1.Relay               TestAlertChannel      operator principal
+    snavio.v1.Relay               MuteAlerts            operator principal
+    snavio.v1.Relay               RotateWebhookSecret   operator principal
     snavio.v1.Introspection       Status                operator mesh
     snavio.v1.Explain             Explain               operator principal service
     grpc.health.v1.Health         Check                 anybody

@@ -10,6 +10,7 @@ from snavio.domain.key_retirement import (
     DAY_NS,
     HOUR_NS,
     IMMINENT_NS,
+    Rehearsal,
     Use,
     expiry_is_imminent,
     is_legacy,
@@ -53,7 +54,7 @@ def ask(
 
 
 def test_unused_version_of_a_source_that_asked_since_may_go(keyset: Keyset) -> None:
-    assert ask(keyset) == (True, "no traffic in the last 24 h, and the source has asked since the rotation")
+    assert ask(keyset) == (True, "no traffic in the last 48 h, and the source has asked since the rotation")
 
 
 def test_version_with_traffic_in_the_last_day_stays(keyset: Keyset) -> None:
@@ -68,10 +69,22 @@ def test_version_of_a_source_that_was_not_told_to_sign_with_the_new_one_stays(
     assert not ask(keyset, polled_at_ns=polled_at_ns)[0]
 
 
-def test_less_than_a_day_of_watching_is_not_silence(keyset: Keyset) -> None:
-    assert ask(keyset, observed_since_ns=LATER - DAY_NS)[0]
-    safe, reason = ask(keyset, observed_since_ns=LATER - DAY_NS + 1)
-    assert (safe, "watched for 23 h" in reason) == (False, True)
+def test_traffic_of_the_day_before_yesterday_keeps_a_version(keyset: Keyset) -> None:
+    safe, reason = ask(keyset, use=Use(0, 0, LATER - 40 * HOUR_NS, 2))
+    assert (safe, "2 commands in the last 48 h" in reason) == (False, True)
+
+
+def test_less_than_two_days_of_watching_is_not_silence(keyset: Keyset) -> None:
+    assert ask(keyset, observed_since_ns=LATER - 2 * DAY_NS)[0]
+    safe, reason = ask(keyset, observed_since_ns=LATER - 2 * DAY_NS + 1)
+    assert (safe, "watched for 47 h" in reason) == (False, True)
+
+
+def test_a_rehearsal_counts_what_it_would_refuse_and_nothing_else() -> None:
+    rehearsal = Rehearsal("hmac-v3", NOW)
+    for version, commands in (("hmac-v2", 5), ("hmac-v3", 7), ("hmac-v10", 9), ("hmac-v1", 1)):
+        rehearsal = rehearsal.noted(version, commands, NOW + commands)
+    assert (rehearsal.would_refuse, rehearsal.last_ns, rehearsal.since_ns) == (6, NOW + 1, NOW)
 
 
 def test_primary_and_spreading_versions_stay(keyset: Keyset) -> None:

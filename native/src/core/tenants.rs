@@ -45,6 +45,22 @@ pub struct Seldom {
     pub event: Rare,
 }
 
+/// Commands of one source that met the same refusal, or bans of it; for alerts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    pub source: String,
+    pub event: &'static str,
+    /// Empty for bans.
+    pub reason: &'static str,
+    pub count: u64,
+    /// Settlement of the latest.
+    pub at_unix_ns: i64,
+    /// Of the first one.
+    pub target: String,
+    pub name: String,
+    pub sample: [u8; 16],
+}
+
 type GroupKey = (String, &'static str);
 /// Source, target, name, kind, verdict, second.
 type CountKey = (String, String, String, u8, u8, i64);
@@ -60,6 +76,7 @@ pub struct Cutter {
     /// What is left of the rate, by tenant, second and class.
     left: HashMap<(String, i64, bool), u32, RandomState>,
     counts: HashMap<CountKey, (u64, [u8; 16]), RandomState>,
+    troubles: HashMap<(String, u8, u8), Trouble, RandomState>,
     pub rare: Vec<Seldom>,
     /// Tenants that a page speaks of, by position of the page.
     pub spoken: Vec<(usize, String)>,
@@ -98,6 +115,7 @@ impl Cutter {
             closed: Vec::new(),
             left: HashMap::default(),
             counts: HashMap::default(),
+            troubles: HashMap::default(),
             rare: Vec::new(),
             spoken: Vec::new(),
             counted: 0,
@@ -147,6 +165,32 @@ impl Cutter {
         (parts, self)
     }
 
+    /// Troubles by source, event and reason: every one of them, also those that were counted and not told.
+    pub fn troubles(&mut self) -> Vec<Trouble> {
+        let mut found: Vec<_> = std::mem::take(&mut self.troubles).into_iter().collect();
+        found.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+        found.into_iter().map(|(_, trouble)| trouble).collect()
+    }
+
+    fn add_troubles(&mut self, shape: &Shape<'_>, found: HashMap<(u32, u8, u8), (u64, usize), RandomState>) {
+        for ((lane, kind, code), (count, row)) in found {
+            let words = shape.lanes[lane as usize];
+            let source = shape.word(words[1]).to_owned();
+            let trouble = self.troubles.entry((source.clone(), kind, code)).or_insert_with(|| Trouble {
+                source,
+                event: event_name(kind, code),
+                reason: if kind == BY_VERDICT { verdict::name(code) } else { "" },
+                count: 0,
+                at_unix_ns: shape.settled_unix_ns,
+                target: shape.word(words[2]).to_owned(),
+                name: shape.word(words[3]).to_owned(),
+                sample: shape.command_id.as_chunks::<16>().0.get(row).copied().unwrap_or_default(),
+            });
+            trouble.count = trouble.count.saturating_add(count).min(MAX_INTEGER as u64);
+            trouble.at_unix_ns = trouble.at_unix_ns.max(shape.settled_unix_ns);
+        }
+    }
+
     fn add_rows(&mut self, page: usize, shape: &Shape<'_>) {
         let second = shape.settled_unix_ns.div_euclid(SECOND_NS);
         let tenants: Vec<Option<&str>> =
@@ -161,6 +205,7 @@ impl Cutter {
         // Most rows of a block say the same of the same lane: the budget is looked up once for all of them.
         let mut budgets: HashMap<(u32, bool), u32, RandomState> = HashMap::default();
         let mut beyond: HashMap<(u32, u8, u8), (u64, usize), RandomState> = HashMap::default();
+        let mut troubles: HashMap<(u32, u8, u8), (u64, usize), RandomState> = HashMap::default();
         let counts: HashMap<u32, u64, RandomState> = shape
             .details
             .iter()
@@ -177,6 +222,12 @@ impl Cutter {
                 continue;
             }
             let plain = kind == BY_VERDICT && (*code == DELIVERED || *code == DUPLICATE);
+            if !plain && matches!(kind, BY_VERDICT | WARM_PATH_BAN) {
+                // A ban has no verdict of its own.
+                let code = if kind == BY_VERDICT { *code } else { 0 };
+                let stands_for = counts.get(&(row as u32)).copied().unwrap_or(1);
+                troubles.entry((*lane, kind, code)).or_insert((0, row)).0 += stands_for;
+            }
             let left = budgets.entry((*lane, plain)).or_insert_with(|| {
                 let all = if plain { self.limits.told } else { self.limits.troubles };
                 *self.left.entry((tenant.to_owned(), second, plain)).or_insert(all)
@@ -201,6 +252,7 @@ impl Cutter {
             let sample = shape.command_id.as_chunks::<16>().0.get(row).copied().unwrap_or_default();
             self.counts.entry((source, target, name, kind, code, second)).or_insert((0, sample)).0 += count;
         }
+        self.add_troubles(shape, troubles);
         self.tell(shape, &told);
     }
 
@@ -574,6 +626,36 @@ mod tests {
         let (parts, _) = cut(Limits { part_bytes: 600, ..LIMITS }, &[page("a/a", "say", &[DELIVERED; 5], 0)]);
         assert!(parts.len() > 1 && parts.iter().all(|part| part.body.len() <= 600));
         assert_eq!(parts.iter().flat_map(told).count(), 5);
+    }
+
+    #[test]
+    fn troubles_are_counted_whole_whatever_is_told() {
+        let limits = Limits { told: 1, troubles: 1, ..LIMITS };
+        let verdicts = [[DELIVERED; 8].as_slice(), &[MALFORMED; 5], &[RATE_LIMIT_EXCEEDED]].concat();
+        let pages = [
+            page("acme/shop", "say", &verdicts, 0),
+            page("acme/shop", "hum", &[MALFORMED; 2], 0),
+            page("acme/shop", "say", &[0], WARM_PATH_BAN),
+            page("nobody", "say", &[MALFORMED], 0),
+        ];
+        let (_, mut after) = cut(limits, &pages);
+        let found: Vec<_> = after
+            .troubles()
+            .into_iter()
+            .map(|each| (each.source, each.event, each.reason, each.count, each.name, each.sample[0]))
+            .collect();
+        let row = |event, reason, count, name: &str, sample| {
+            ("acme/shop".to_owned(), event, reason, count, name.to_owned(), sample)
+        };
+        assert_eq!(
+            found,
+            [
+                row("snavio.command.invalid", "malformed", 7, "say", 9),
+                row("snavio.command.failed", "rate-limit-exceeded", 1, "say", 14),
+                row("snavio.fairness.warm-path-ban", "", 1, "say", 1),
+            ]
+        );
+        assert!(after.troubles().is_empty());
     }
 
     #[test]

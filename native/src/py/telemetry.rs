@@ -154,13 +154,17 @@ fn telemetry_columns<'py>(
     Ok((columns.len(), told, rare, late))
 }
 
-/// (source, family, events, JSON array); (page, at_unix_ns, name, fields); (page, tenant); counted; nobody's.
+/// (source, event, reason, count, at_unix_ns, target, command name, id of a sample).
+type TroubleRow<'py> = (String, &'static str, &'static str, u64, i64, String, String, Bound<'py, PyBytes>);
+
+/// (source, family, events, JSON array); (page, at_unix_ns, name, fields); (page, tenant); counted; nobody's; troubles.
 type CutPages<'py> = (
     Vec<(String, &'static str, u64, Bound<'py, PyBytes>)>,
     Vec<(usize, i64, String, Bound<'py, PyBytes>)>,
     Vec<(usize, String)>,
     u64,
     u64,
+    Vec<TroubleRow<'py>>,
 );
 
 #[pyfunction]
@@ -174,7 +178,7 @@ fn cut_by_tenant<'py>(
     part_bytes: usize,
 ) -> PyResult<CutPages<'py>> {
     let bodies: Vec<&[u8]> = pages.iter().map(|body| body.as_bytes()).collect();
-    let (parts, after) = py.detach(|| {
+    let (parts, mut after) = py.detach(|| {
         let mut cutter = Cutter::new(Limits { told, troubles, part_events, part_bytes });
         for (page, body) in bodies.iter().enumerate() {
             cutter.add(page, body)?;
@@ -185,9 +189,14 @@ fn cut_by_tenant<'py>(
         .into_iter()
         .map(|part| (part.source, part.family, part.events, PyBytes::new(py, &part.body)))
         .collect();
+    let troubles = after.troubles().into_iter().map(|each| {
+        let sample = PyBytes::new(py, &each.sample);
+        (each.source, each.event, each.reason, each.count, each.at_unix_ns, each.target, each.name, sample)
+    });
+    let troubles = troubles.collect();
     let rare = after.rare.into_iter().map(|seldom| {
         let fields = PyBytes::new(py, &seldom.event.fields);
         (seldom.page, seldom.event.at_unix_ns, seldom.event.name, fields)
     });
-    Ok((parts, rare.collect(), after.spoken, after.counted, after.nobodys))
+    Ok((parts, rare.collect(), after.spoken, after.counted, after.nobodys, troubles))
 }

@@ -153,6 +153,7 @@ class Receiving:
                 if batches or failures:
                     self.latency.add(self._clock.mono_ns() - began)
                     self._delivery.handed(leased, wanted.caller)
+                    self._delivery.topics.received(wanted.topic, wanted.holder)
                     return LeasedResponse(self._response(batches, failures), tuple(leased))
             elif self._delivery.window.shortage(wanted.topic) is None:
                 return None  # otherwise what was out of date in memory has made room for what is on disk

@@ -68,6 +68,10 @@ class Topic:
     stored_total: int = 0
     """Taken in since the start."""
     acked_total: int = 0
+    received_unix_ns: int = 0
+    """When messages were last handed out since the start; 0 for never."""
+    receiver: str = ""
+    """Identity of whoever got them."""
     batches: dict[int, Batch] = field(default_factory=dict)
     adopted: dict[int, Batch] = field(default_factory=dict)
     """Batches that are not to be delivered from, while a change of them is on its way to disk."""
@@ -77,6 +81,8 @@ class Topic:
     """Messages that went to the DLQ since the start, by reason."""
     by_shard: dict[int, int] = field(default_factory=dict)
     """`messages` by shard."""
+    burying: dict[int, int] = field(default_factory=dict)
+    """Of these, by shard, the messages that are on their way to the DLQ to make room."""
     ordering: Ordering = field(default_factory=Ordering)
 
     def add(self, messages: int, shard: int) -> None:
@@ -173,3 +179,11 @@ class Counts:
     stored_total: int = 0
     """Taken in since the start."""
     acked_total: int = 0
+    last_received_unix_ns: int = 0
+    """When messages were last handed out since the start; 0 for never."""
+    last_receiver: str = ""
+    oldest_ready_unix_ns: int = 0
+    """When the oldest that may be received now was stored; 0 when there is none."""
+    earliest_run_unix_ns: int = 0
+    """Since when, or from when on, the message that waits longest may be received; 0 when none waits."""
+    when_full: str = ""

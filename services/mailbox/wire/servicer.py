@@ -16,6 +16,7 @@ from services.mailbox.access.capabilities import Capabilities, count_received
 from services.mailbox.access.quotas import QuotaTake as Quota
 from services.mailbox.delivery.receiving import Receiving, Wanted
 from services.mailbox.intake.batch_intake import BatchIntake, Sender
+from services.mailbox.intake.message_groups import GroupIntake
 from services.mailbox.intake.new_messages import MessageIntake, require_sender, topic_of
 from services.mailbox.settings import MailboxSettings
 from services.mailbox.settle.settlements import Settlements
@@ -51,6 +52,7 @@ MIN_VISIBILITY_MS = 250
 MAX_MESSAGES = 5000
 MAX_RESPONSE_BYTES = 1 << 20
 MAX_RECEIPTS = 20_000
+MAX_STATS_TOPICS = 1000
 MAX_REASON_BYTES = 256
 NOT_TOLD = ("shards", "reorder_depth")
 """Of a topic's counts: they are for operators."""
@@ -66,6 +68,7 @@ class MailboxServicer:
         delivery: Delivery,
         intake: BatchIntake,
         message_intake: MessageIntake,
+        group_intake: GroupIntake,
         receiving: Receiving,
         settlements: Settlements,
         capabilities: Capabilities,
@@ -76,6 +79,7 @@ class MailboxServicer:
         self._delivery = delivery
         self._intake = intake
         self._message_intake = message_intake
+        self._group_intake = group_intake
         self._receiving = receiving
         self._settlements = settlements
         self._capabilities = capabilities
@@ -92,6 +96,7 @@ class MailboxServicer:
         methods = Methods()
         methods.stream_raw(SERVICE + "SendStream", self.send_stream)
         methods.unary_raw(SERVICE + "Send", self.send)
+        methods.unary_raw(SERVICE + "SendAll", self.send_all)
         methods.unary_raw(SERVICE + "Receive", self.receive)
         streams = ReceiveStreams(receiving=self._receiving, opening=self.wanted, quota=self._quota)
         methods.stream_raw(SERVICE + "RecvStream", streams.serve)
@@ -154,6 +159,20 @@ class MailboxServicer:
         self.enqueue.add(self._clock.mono_ns() - began)
         serialised: bytes = response.SerializeToString()
         return serialised
+
+    async def send_all(self, request: bytes, call: Call) -> bytes:
+        """Store groups of messages, each in all of its topics or in none."""
+        began = self._clock.mono_ns()
+        grant = self._capabilities.check(call, Operation.SEND, None)
+        response = await self._group_intake.post(
+            request,
+            identity=call.peer.identity,
+            cert_serial=call.peer.cert_serial,
+            admits=grant.admits,
+            covers=lambda topic: self._capabilities.check(call, Operation.SEND, topic),
+        )
+        self.enqueue.add(self._clock.mono_ns() - began)
+        return response
 
     async def receive(self, request: bytes, call: Call) -> bytes:
         """Lease messages; the response is framed around stored bytes."""
@@ -253,7 +272,11 @@ class MailboxServicer:
         if request.receipts.boot_epoch != self._delivery.boot_epoch:
             return SettleResponse(codes=LATE * len(msg_ids))
         codes = self._delivery.extend(
-            request.topic, receipts(msg_ids, attempts), holder=holder, visibility_ms=request.visibility_ms
+            request.topic,
+            receipts(msg_ids, attempts),
+            holder=holder,
+            visibility_ms=request.visibility_ms,
+            add=request.add,
         )
         return SettleResponse(codes=codes)
 
@@ -275,9 +298,17 @@ class MailboxServicer:
         """Counts of one topic, or of all that the caller may see."""
         if request.topic and not _may_see(request.topic, call.peer.identity):
             raise NotAllowed("This topic belongs to another tenant.", reason="not-owner")
+        if len(request.topics) > MAX_STATS_TOPICS or (request.topics and request.topic):
+            raise BadRequest(f"topics: at most {MAX_STATS_TOPICS}, without topic.", reason="bad-field")
         grant = self._capabilities.check(call, Operation.STATS, request.topic or None)
         if request.topic:
             names = [request.topic]
+        elif request.topics:
+            names = [
+                name
+                for name in dict.fromkeys(request.topics)
+                if _may_see(name, call.peer.identity) and grant.covers(Operation.STATS, name)
+            ]
         else:
             names = [
                 name
@@ -308,7 +339,8 @@ class MailboxServicer:
 
 
 def _may_see(topic: str, identity: Identity) -> bool:
-    return identity.kind is IdentityKind.OPERATOR or _owns(topic, identity)
+    # Registry, of the mesh's services alone, watches over the queues of routes; the authorisation table says so.
+    return identity.kind in (IdentityKind.OPERATOR, IdentityKind.MESH) or _owns(topic, identity)
 
 
 def _owns(topic: str, identity: Identity) -> bool:

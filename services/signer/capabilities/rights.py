@@ -16,6 +16,8 @@ from snavio.errors import BadRequest, NotAllowed
 EVERYWHERE: Final = "*"
 WHOLE: Final = ("*", "own/*")
 SENDERS: Final = frozenset({"fast", "slow", "relay"})
+WATCHERS: Final = frozenset({"registry"})
+"""They look at the queues of routes, and touch nothing."""
 
 _SENDING: Final = frozenset({Operation.SEND})
 _ANY_BUT_SENDING: Final = frozenset(Operation) - _SENDING
@@ -42,11 +44,13 @@ def require_may_issue(
 ) -> None:
     """NotAllowed unless `caller` may have this made for `holder`."""
     allowed = _OPERATIONS[caller.kind]
+    if caller.kind is IdentityKind.MESH and caller.name in WATCHERS:
+        allowed = frozenset({Operation.STATS})
     # A tenant sends to the queues that are its own; topics of routes are filled through Shield alone.
     if caller.tenant and realm.startswith(f"{caller.tenant}/own/"):
         allowed |= _SENDING
     beyond = operations - allowed
-    if beyond or (caller.kind is IdentityKind.MESH and caller.name not in SENDERS):
+    if beyond or (caller.kind is IdentityKind.MESH and caller.name not in SENDERS | WATCHERS):
         words = ", ".join(sorted(beyond)) or "send"
         raise NotAllowed(f"{caller} may not have a capability for {words}.", reason="not-your-operation")
     if caller.tenant and realm.partition("/")[0] != caller.tenant:

@@ -122,6 +122,13 @@ class Keysets:
         self._log.warning("minimum key version set", source=source, actor=actor, key_version=key_version)
         return keyset
 
+    async def could_be_minimum(self, source: str, key_version: str) -> Keyset:
+        """The key set, if the minimum could be set; raises what would speak against it. Empty asks for the key set."""
+        keyset = _present(await self._store.keyset(source), source)
+        if key_version:
+            raise_minimum(keyset, key_version, now_ns=self._clock.unix_ns())
+        return keyset
+
     async def revoke(self, source: str, key_version: str, *, actor: str) -> Keyset:
         """End a version at once."""
         now, secret = self._clock.unix_ns(), new_secret()

@@ -16,6 +16,7 @@ import structlog
 from services.signer.keys.key_expiry_watch import KeyExpiryWatch
 from services.signer.keys.key_traffic import KeyTraffic
 from snavio.clock import Clock
+from snavio.domain.key_retirement import DAY_NS
 from snavio.errors import SnavioError
 from snavio.host.store_worker import StoreWorker
 from snavio.native import blake3_hex
@@ -35,6 +36,8 @@ class _KeptCounts:
     since_ns: int
     use: list[list[Any]]
     said: list[list[Any]]
+    rehearsals: list[list[Any]] | None = None
+    """None in a file of before counts were kept for two days."""
 
 
 class TrafficLedger:
@@ -68,7 +71,9 @@ class TrafficLedger:
         if kept is None or kept.at_ns > now:
             return
         watched = now - kept.at_ns <= LONGEST_ABSENCE_NS
-        self._usage.restore(kept.use, observed_since_ns=kept.since_ns if watched else now)
+        since = kept.since_ns if kept.rehearsals is not None else max(kept.since_ns, now - DAY_NS)
+        self._usage.restore(kept.use, observed_since_ns=since if watched else now)
+        self._usage.resume(kept.rehearsals or [])
         self._key_expiry_watch.restore(kept.said)
 
     async def write(self, *, now: bool = False) -> None:
@@ -84,6 +89,7 @@ class TrafficLedger:
             self._usage.observed_since_ns,
             self._usage.told(),
             self._key_expiry_watch.told(),
+            self._usage.rehearsals(),
         )
         try:
             await self._disk.run(lambda: self._keep(kept))

@@ -17,7 +17,7 @@ from services.signer.keys.key_traffic import KeyTraffic
 from services.signer.keys.keysets import Keysets
 from snavio.clock import Clock
 from snavio.domain.identity import IdentityKind
-from snavio.domain.key_retirement import retirement
+from snavio.domain.key_retirement import Rehearsal, retirement
 from snavio.domain.key_rollout import Holder
 from snavio.domain.keyset import Keyset, KeyState, KeyVersion, rotation_due_ns
 from snavio.errors import BadRequest, NotAllowed
@@ -91,6 +91,11 @@ class KeysetServicer:
         return await self._status(keyset)
 
     async def set_minimum_key(self, request: wire.SetMinimumKeyRequest, call: Call) -> wire.KeysetStatus:
+        if request.rehearse:
+            keyset = await self._keysets.could_be_minimum(request.source, request.key_version)
+            self._usage.rehearse(keyset.source, request.key_version)
+            return await self._status(keyset)
+        self._usage.rehearse(request.source, "")
         keyset = await self._keysets.set_minimum(
             request.source, request.key_version, actor=str(call.peer.identity)
         )
@@ -191,6 +196,7 @@ class KeysetServicer:
                 use=[self._use(keyset, version, now) for version in keyset.versions],
                 observed_since_unix_ns=self._usage.observed_since_ns,
                 now_unix_ns=now,
+                rehearsal=_rehearsal(self._usage.rehearsal(keyset.source)),
                 holder=[self._holder(holder, has) for holder, has in holders.get(keyset.source, ())],
             )
             for keyset in keysets
@@ -221,7 +227,19 @@ class KeysetServicer:
             last_used_unix_ns=use.last_used_ns,
             safe_to_retire=answer.safe,
             retire_reason=answer.reason,
+            last_two_days=use.last_two_days,
         )
+
+
+def _rehearsal(rehearsal: Rehearsal | None) -> wire.KeyRehearsal | None:
+    if rehearsal is None:
+        return None
+    return wire.KeyRehearsal(
+        minimum=rehearsal.minimum,
+        since_unix_ns=rehearsal.since_ns,
+        would_refuse=rehearsal.would_refuse,
+        last_unix_ns=rehearsal.last_ns,
+    )
 
 
 def _primary(keyset: Keyset, now_ns: int) -> str:

@@ -14,6 +14,7 @@ from typing import Any, Final
 from snavio.adapters.embedded import (
     directory_rows,
     mailbox_rows,
+    sqlite_alerts,
     sqlite_capabilities,
     sqlite_certificates,
     sqlite_coordination,
@@ -72,6 +73,7 @@ SCHEMAS: Final[Mapping[str, int]] = {
     "mailbox/mailbox.db": mailbox_rows.SCHEMA_VERSION,
     "relay/outbox.db": sqlite_outbox.SCHEMA_VERSION,
     "relay/streams.db": sqlite_tenant_streams.SCHEMA_VERSION,
+    "relay/alerts.db": sqlite_alerts.SCHEMA_VERSION,
     "slow/coordination.db": sqlite_coordination.SCHEMA_VERSION,
     "registry/directory.db": directory_rows.SCHEMA_VERSION,
     "signer/capabilities.db": sqlite_capabilities.SCHEMA_VERSION,

@@ -11,6 +11,7 @@ from enum import IntEnum
 from typing import ClassVar, Final
 from urllib.parse import urlsplit
 
+from snavio.domain.alerts import TENANT_EVENTS
 from snavio.domain.directory.rules import require, require_name
 
 MAX_ADDRESS_LENGTH: Final = 512
@@ -36,6 +37,8 @@ class AlertChannel:
     channel: ChannelKind
     address: str = ""
     """Empty for the dashboard, a mailbox for email, an https URL for a webhook."""
+    events: tuple[str, ...] = ()
+    """Events of which it gets the alerts; without any, of all."""
 
     def __post_init__(self) -> None:
         require_name(self.tenant, "alert_channel.tenant")
@@ -52,6 +55,8 @@ class AlertChannel:
             "alert_channel.address",
             f"{rule}, at most {MAX_ADDRESS_LENGTH} characters",
         )
+        known = set(self.events) <= set(TENANT_EVENTS) and len(set(self.events)) == len(self.events)
+        require(known, "alert_channel.events", f"different ones of {', '.join(TENANT_EVENTS)}")
 
     @property
     def key(self) -> tuple[str, ...]:
