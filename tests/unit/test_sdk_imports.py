@@ -23,7 +23,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
 LOADED = {
     "snavio": "_native clock durable_files errors native pki tasks tracebacks",
-    "snavio.domain": "caveat chunks identity lineage message stream varint verdict",
+    "snavio.domain": "caveat chunks identity lineage message stream trace_context varint verdict",
     "snavio.hop": "client client_stream connection in_flight instance_names room_waiters send_queue write_queue",
     "snavio.host": "background periodic",
     "snavio.ports": "queue",
@@ -31,7 +31,7 @@ LOADED = {
     " status",
     "snavio.sdk": "ack_buffer batch_submitter certificate consumer delivery envelope key_poller keyring leases lifetime"
     " mailbox_channel mailer message_source outcome pending_sends principal producer retry retry_forever settings"
-    " signing",
+    " signing tracing",
     "snavio.v1": "batch_pb2 mailbox_pb2 signer_pb2",
 }
 """Modules by package. A line that is added here is paid for by every program that sends a command."""
