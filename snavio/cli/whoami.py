@@ -22,9 +22,12 @@ if TYPE_CHECKING:
 _WORDS = """
 send commands | Shield/Greet Shield/Submit Shield/SubmitBatch Shield/SubmitStream Signer/TenantConfig
 receive and acknowledge commands of {tenant}'s targets | Mailbox/Receive Mailbox/Ack Mailbox/Nack Mailbox/Extend Mailbox/RecvStream
-send to {tenant}'s own topics | Mailbox/Send
+send to {tenant}'s own topics | Mailbox/Send Mailbox/SendAll
 see {whose} topics and what waits in them | Mailbox/Stats Mailbox/Peek Mailbox/List
 cancel, resume, requeue and purge messages | Mailbox/Change
+see the health of {whose} routes | Registry/ListRouteHealth
+see and send again what is dead in {whose} queues | Registry/ListDeadLetters Registry/RedriveDeadLetters
+see, acknowledge, mute and test {whose} alerts | GET:/v1/tenants/{tenant}/alerts Relay/ListAlerts Relay/AckAlerts Relay/TestAlertChannel Relay/MuteAlerts Relay/RotateWebhookSecret
 explain {whose} commands | Explain/Explain
 register {whose} services, targets, routes and rights | Registry/Apply Registry/RegisterService Registry/ClaimTarget Registry/PutRoute Registry/DeleteRoute Registry/GrantAccess Registry/RevokeAccess
 see {whose} rights, now and in the past, and try a command | Registry/Check Registry/History Registry/AccessAt Registry/AclDiff Registry/ListAccess
@@ -42,7 +45,7 @@ see which processes follow the directory | Registry/Followers
 see the keys that {whose} services sign with, and their last poll | Signer/DescribeKeysets
 rotate and revoke keys | Signer/CreateKeyset Signer/RotateKeyset Signer/RevokeKey Signer/SetMinimumKey Signer/ProvisionScope Signer/RotateScope Signer/Events
 see, revoke and restore certificates | Signer/RevokeCertificate Signer/RevokeIdentity Signer/RestoreIdentity Signer/ListCertificates
-see what every service does | Introspection/Status
+see what every service does | Introspection/Status GET:/metrics
 send a tenant's events to its queue again | Relay/ReEmit
 propose bans from the archive | Registry/ProposeBans Registry/ConcludeAudit Registry/Dump
 """  # noqa: E501  a table

@@ -7,10 +7,13 @@ own. A `TargetQueue` never blocks its caller and never answers a command twice.
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from snavio.native import PartBuffer, Reply
-from snavio.ports.queue_driver import QueueState
+
+if TYPE_CHECKING:
+    # The SDK's way to Shield is such a hop too, and knows no drivers.
+    from snavio.ports.queue_driver import QueueState
 
 
 class BatchPart(Protocol):

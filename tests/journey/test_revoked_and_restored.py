@@ -10,6 +10,7 @@ import pytest
 
 from snavio.admin.certificates import CertificateClient
 from snavio.admin.directory import DirectoryClient
+from snavio.admin.explain import explain
 from snavio.domain.directory import Principal, Service
 from snavio.domain.verdict import Verdict
 from snavio.errors import NotAllowed
@@ -90,7 +91,13 @@ async def test_a_producer_says_revoked_while_its_service_is_barred_and_goes_on_w
         await delivered(producer)
         async with desk(mesh) as operator:
             await operator.revoke_identity(BILLING, reason="stolen")
-            await delivered(producer, until=Verdict.CERTIFICATE_REVOKED)
+            refused = await delivered(producer, until=Verdict.CERTIFICATE_REVOKED)
+            for folder in (context.identity, mesh.certificates("operator-admin")):
+                # Nothing of a refused call is read, and yet whoever asks for the command is told of the refusal.
+                told = await explain(refused, addresses=mesh.addresses, certificates=folder)
+                assert told.trace is None
+                found = {(service, one.identity, one.reason) for service, one in told.refused_certificates}
+                assert ("shield", BILLING, "certificate-revoked") in found
             await operator.restore_identity(BILLING)
         await delivered(producer)
 

@@ -14,6 +14,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from snavio import sdk
 from snavio.extras import EXTRA_OF, MESH_MODULES, install_hint
 from tools.requirements import requirements
 
@@ -109,9 +110,18 @@ def test_import_of_the_sdk_loads_the_modules_of_this_list() -> None:
     expected = {*LOADED} | {
         f"{package}.{name}" for package, names in LOADED.items() for name in names.split()
     }
-    loaded = loaded_by("snavio.sdk")
+    loaded = loaded_by(*(f"snavio.sdk.{name}" for name in ("producer", "consumer", "mailer")))
     assert {name for name in loaded if name.partition(".")[0] == "snavio"} == expected
     assert [name for name in loaded if any(f"{name}.".startswith(f"{each}.") for each in SERVER_SIDE)] == []
+
+
+def test_the_package_alone_loads_nothing_and_has_every_name_when_it_is_asked_for() -> None:
+    assert {name for name in loaded_by("snavio.sdk") if name.startswith("snavio")} == {"snavio", "snavio.sdk"}
+    for name in sdk.__all__:
+        assert getattr(sdk, name).__name__ == name
+        assert getattr(sdk, name) is getattr(sdk, name)
+    with pytest.raises(AttributeError):
+        _ = sdk.Nothing
 
 
 def test_every_module_that_must_stay_out_exists_under_that_name() -> None:
