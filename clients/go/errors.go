@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -46,8 +47,12 @@ func (e *Error) Retryable() bool {
 	}
 }
 
-// ReasonOf is the reason of an *Error, and empty for any other error.
+// ReasonOf is the reason of an *Error or *EnvelopeError, and empty for any other error.
 func ReasonOf(err error) string {
+	var unbelievable *EnvelopeError
+	if errors.As(err, &unbelievable) {
+		return strings.ReplaceAll(string(unbelievable.Fault), "_", "-")
+	}
 	var refused *Error
 	if errors.As(err, &refused) {
 		return refused.Reason

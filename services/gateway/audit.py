@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from services.gateway.callers import Reader, StreamScope
 from snavio.errors import SnavioError
-from snavio.signed.stream_chain import EnvelopeRefused
+from snavio.signed.stream_chain import EnvelopeFault, EnvelopeRefused
 from snavio.telemetry.events import StreamOpened, StreamVerificationFailed
 from snavio.telemetry.reporting import Reporting
 
@@ -18,7 +18,8 @@ class Audit:
     def __init__(self, reporting: Reporting, *, within_s: float) -> None:
         self._reporting = reporting
         self._within_s = within_s
-        self._refused: dict[str, int] = {}
+        # From the start, so that a reading without them means an older gateway and not peace.
+        self._refused = dict.fromkeys((fault.value for fault in EnvelopeFault), 0)
 
     async def opened(self, caller: Reader, scope: StreamScope, *, after: int) -> None:
         """Unavailable `not-on-record` when Relay does not have it in time."""
@@ -34,7 +35,7 @@ class Audit:
     async def refused(self, caller: Reader, refused: EnvelopeRefused) -> None:
         """An envelope that was not handed on. The stream has ended already, so that Relay is away changes nothing."""
         outcome = refused.fault.value
-        self._refused[outcome] = self._refused.get(outcome, 0) + 1
+        self._refused[outcome] += 1
         try:
             await self._reporting.record_at_relay(
                 StreamVerificationFailed(tenant=caller.tenant, reason=outcome, detail=str(refused)),

@@ -111,7 +111,7 @@ class EventStreams:
     async def open(self, request: Request) -> Response:
         """The answer to one reader; raises what speaks against it."""
         caller = await self._callers.admit(request, OPERATION)
-        scope = caller.scope.narrowed(*_filters(request))
+        scope = caller.scope.narrowed(_filters(request))
         position = await self._positions.window(caller.tenant)
         first = resume(_last_event_id(request), position.low, position.high)
         wait_s = self._opens.take(caller.tenant)
@@ -205,12 +205,15 @@ def _last_event_id(request: Request) -> str | None:
     return given[0] if given else None
 
 
-def _filters(request: Request) -> tuple[frozenset[str], frozenset[str]]:
-    """Sources and families that a reader asks for; any other parameter is refused, as it would choose nothing."""
-    if unknown := sorted(set(request.query_params) - {"source", "type"}):
+def _filters(request: Request) -> StreamScope:
+    """The part that a reader asks for; any other parameter is refused, as it would choose nothing."""
+    if unknown := sorted(set(request.query_params) - {"source", "type", "only"}):
         raise BadRequest(
-            f"{unknown[0][:80]}: no such parameter; there are source and type.", reason="bad-field"
+            f"{unknown[0][:80]}: no such parameter; there are source, type and only.", reason="bad-field"
         )
+    only = request.query_params.getlist("only")
+    if only not in ([], ["failures"]):
+        raise BadRequest(f"only: {only[0][:80]!r} is none; there is failures.", reason="bad-field")
     sources = frozenset(request.query_params.getlist("source"))
     families = frozenset(text.removeprefix(TYPE_PREFIX) for text in request.query_params.getlist("type"))
     if wrong := sorted(families - set(FAMILIES)):
@@ -219,4 +222,4 @@ def _filters(request: Request) -> tuple[frozenset[str], frozenset[str]]:
         )
     if len(sources) > MOST_SOURCES:
         raise BadRequest(f"source: at most {MOST_SOURCES}.", reason="bad-field")
-    return sources, families
+    return StreamScope(sources, families, failures=bool(only))

@@ -72,6 +72,12 @@ OPERATIONS: Final = (
                 "schema": {"type": "array", "items": {"type": "string"}, "maxItems": 64},
             },
             {
+                "name": "only",
+                "in": "query",
+                "description": "`failures`: only envelopes with a refused or failed command in them.",
+                "schema": {"type": "string", "enum": ["failures"]},
+            },
+            {
                 "name": "type",
                 "in": "query",
                 "description": "Only envelopes of this type; may be repeated.",

@@ -24,6 +24,7 @@ from snavio.rpc.channel import MeshChannel
 from snavio.rpc.status import error_of
 from snavio.signed.stream_chain import ChainEnd, StreamChain, VerifiedEnvelope
 from snavio.tasks import ended
+from snavio.telemetry.stream_failures import failures_in
 from snavio.v1.relay_pb2 import ReadStreamRequest, StreamPage
 
 METHOD: Final = "/snavio.v1.Relay/ReadStream"
@@ -45,11 +46,15 @@ class Served:
     source: str
     family: str
     frame: bytes = field(repr=False)
+    failures: bool = False
+    """An event of it is a refusal or a failure."""
 
     def matches(self, scope: StreamScope) -> bool:
         """True if it is part of what a reader may read and wants."""
-        return (not scope.sources or self.source in scope.sources) and (
-            not scope.families or self.family in scope.families
+        return (
+            (not scope.sources or self.source in scope.sources)
+            and (not scope.families or self.family in scope.families)
+            and (not scope.failures or self.failures)
         )
 
 
@@ -195,7 +200,8 @@ class TenantFeed:
     def _served(self, verified: VerifiedEnvelope) -> Served:
         envelope = verified.envelope
         frame = self._frame(envelope.seq, verified.body)
-        return Served(envelope.seq, str(envelope.payload["source"]), envelope.family, frame)
+        source = str(envelope.payload["source"])
+        return Served(envelope.seq, source, envelope.family, frame, failures_in(verified.body) > 0)
 
     def _keep(self, served: Served) -> None:
         if served.seq != self._high + 1:

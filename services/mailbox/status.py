@@ -32,6 +32,7 @@ def show_mailbox(
     introspection.for_people(lambda: backlog(delivery))
     introspection.gauges(lambda: {**parts.store.gauges(), "dlq_ephemeral": float(settings.amnesia)})
     introspection.gauges(lambda: metrics.gauges(delivery))
+    introspection.gauges(lambda: metrics.telemetry_queues(delivery))
     introspection.gauges(lambda: kept)
     introspection.gauges(parts.readers.gauges)
     introspection.counts(parts.readers.counters)

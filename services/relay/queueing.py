@@ -12,15 +12,17 @@ from typing import Final
 import structlog
 
 from services.relay.stream_tails import StreamTails
+from services.relay.undelivered import Undelivered
 from snavio.clock import Clock
 from snavio.domain.queue_address import telemetry_topic
 from snavio.domain.stream import EPOCH_STRIDE, OutsideReplayWindow
 from snavio.domain.verdict import Verdict
-from snavio.errors import BadRequest, Conflict, IntegrityError, Saturated, SnavioError
+from snavio.errors import BadRequest, Conflict, IntegrityError, Saturated, SnavioError, Unavailable
 from snavio.host.periodic import Periodic
 from snavio.ports.tenant_streams import StreamEntry, TenantStreams
 from snavio.rpc.channel import MeshChannel
 from snavio.telemetry.events import Event, TelemetryDropped
+from snavio.telemetry.stream_failures import failures_in
 from snavio.v1.mailbox_pb2 import NewMessage, SendRequest, SendResponse
 
 METHOD: Final = "/snavio.v1.Mailbox/Send"
@@ -46,8 +48,10 @@ class QueueFeed:
         tails: StreamTails,
         mailbox: MeshChannel,
         tell: Callable[[Sequence[Event]], Awaitable[None]],
+        undelivered: Undelivered,
         clock: Clock,
     ) -> None:
+        self._undelivered = undelivered
         self._streams = streams
         self._tails = tails
         self._mailbox = mailbox
@@ -59,7 +63,7 @@ class QueueFeed:
         self._rounds = Periodic(
             "telemetry queues", self.feed, every_s=LOOK_SECONDS, quiet_s=QUIET_SECONDS, longest_s=30.0
         )
-        self._counts = dict.fromkeys(("sent", "known", "refused", "skipped", "paused"), 0)
+        self._counts = dict.fromkeys(("sent", "known", "refused", "undelivered", "skipped", "paused"), 0)
         self._log = structlog.get_logger()
 
     async def start(self) -> None:
@@ -139,6 +143,30 @@ class QueueFeed:
         return sent
 
     async def _send(self, tenant: str, entries: Sequence[StreamEntry]) -> None:
+        """Send entries; what is refused for good goes to the DLQ, and holds back none of the others."""
+        try:
+            codes = await self._sent(tenant, entries)
+        except (BadRequest, Conflict) as error:
+            if len(entries) > 1:
+                # One of them is refused: each goes alone, so that it is that one.
+                for entry in entries:
+                    await self._send(tenant, [entry])
+                return
+            codes, reason = [Verdict.MALFORMED], error.reason
+        else:
+            reason = "other-content"
+        if Verdict.SATURATED in codes:
+            # Those before it may be stored: under the same ids they are known the next time.
+            raise Saturated("The queue is full.", retry_after_ms=FIRST_PAUSE_NS // 1_000_000)
+        self._counts["sent"] += codes.count(Verdict.DELIVERED)
+        self._counts["known"] += codes.count(Verdict.DUPLICATE)
+        for entry, code in zip(entries, codes, strict=True):
+            if code not in (Verdict.DELIVERED, Verdict.DUPLICATE):
+                self._counts["refused"] += 1
+                kept = await self._undelivered.put(tenant, entry, reason)
+                self._counts["undelivered"] += kept
+
+    async def _sent(self, tenant: str, entries: Sequence[StreamEntry]) -> list[int]:
         answer = await self._mailbox.call(
             METHOD,
             SendRequest(
@@ -148,7 +176,12 @@ class QueueFeed:
                         payload=entry.body,
                         idem_key=entry.envelope_id,
                         content_type=CONTENT_TYPE,
-                        attrs={"source": entry.source, "family": entry.family, "seq": str(entry.seq)},
+                        attrs={
+                            "source": entry.source,
+                            "family": entry.family,
+                            "seq": str(entry.seq),
+                            "failures": str(failures_in(entry.body)),
+                        },
                     )
                     for entry in entries
                 ],
@@ -157,15 +190,9 @@ class QueueFeed:
             timeout_s=CALL_SECONDS,
         )
         codes = list(answer.codes)
-        if Verdict.SATURATED in codes:
-            # Those before it may be stored: under the same ids they are known the next time.
-            raise Saturated("The queue is full.", retry_after_ms=answer.retry_after_ms or 1000)
-        self._counts["sent"] += codes.count(Verdict.DELIVERED)
-        self._counts["known"] += codes.count(Verdict.DUPLICATE)
-        refused = codes.count(Verdict.CONFLICT)
-        if refused:
-            self._counts["refused"] += refused
-            self._log.error("the mailbox has other envelopes under these ids", tenant=tenant, count=refused)
+        if len(codes) != len(entries):
+            raise Unavailable("The mailbox answered something else.")
+        return codes
 
     async def _skip(self, tenant: str, missed: int) -> None:
         if missed <= 0:

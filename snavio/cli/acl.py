@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from snavio.cli.caller import Caller, Command, Reason, Right, Target, read_source
 from snavio.cli.group import CommandGroup
+from snavio.cli.installation import MeshOptions
 from snavio.cli.render import Table, TableColumn, picked, time_text
 from snavio.cli.right_terms import Life, OwnProfile, read_life, read_profile
 from snavio.cli.times import TIME_HELP, Period, read_past
@@ -187,4 +189,54 @@ def at(
         {"version": found.version, "routed": found.routed, "sources": sources, "more": found.more},
         None if found.routed else f"There was no route for {command} of {target}, so nothing could be sent.",
         Table(("source", "since", state, "by", "reason"), sources, none="No source had the right."),
+    )
+
+
+@acl.command("after-revocation")
+def after_revocation(
+    target: Target,
+    source: Annotated[str, typer.Option(help="Only commands of this source.")] = "",
+    folder: Annotated[
+        Path | None, typer.Option("--dir", help="Folder of the archive, if not the installation's.")
+    ] = None,
+    unverified: Annotated[
+        bool, typer.Option("--unverified", help="Count also what no known key has signed; asks no Signer.")
+    ] = False,
+    *,
+    here: MeshOptions,
+) -> None:
+    """List the commands that went by a right after it had ended, by id, from the archive.
+
+    Such a command was dispatched while a revocation was on its way, within the bound of the right's profile;
+    `snavio.command.executed_after_acl_revoked` counts them. What was sent in the last minutes may not be there yet.
+
+    \b
+    Examples:
+      snavio acl after-revocation discord-bot
+      snavio acl after-revocation discord-bot --source acme/billing --json
+    """
+    from snavio.cli.archive import archive_keys, archive_place, plain
+    from snavio.cli.output import aside
+    from snavio.telemetry.archive_lookup import after_revocation as look
+
+    asked = read_source(source, option="--source") if source else ""
+    place = archive_place(folder, here)
+    found = look(place, target, keys=None if unverified else archive_keys(here), source=asked)
+    for finding in found.left_out:
+        aside(f"left out, {finding.problem}: {finding.path}: {finding.detail}")
+    rows = [{name: plain(value) for name, value in row.items()} for row in found.rows]
+    caption = f"{len(rows):,} commands to {target} went by a right after its end."
+    caller_sees = [
+        {**row, "right": f"{row['source']} {row['command_name']}", "late": f"{row['late_s']:.3f} s"}
+        for row in rows
+    ]
+    here.show(
+        {"target": target, "commands": rows, "more": found.more},
+        Table(
+            ("command_id", "right", TableColumn("ended", "right_ended_at"), "late"),
+            caller_sees,
+            none=f"No command to {target} went by a right after its end.",
+        ),
+        caption if rows else None,
+        "And more; --source shows fewer." if found.more else None,
     )

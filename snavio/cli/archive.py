@@ -48,7 +48,7 @@ def ls(folder: Folder = None, *, here: InstallationOptions) -> None:
       snavio archive ls
       snavio archive ls --json | jq .events
     """
-    found = _hours(_place(folder, here))
+    found = _hours(archive_place(folder, here))
     total = {"events": sum(hour["events"] for hour in found), "bytes": sum(hour["bytes"] for hour in found)}
     columns = (
         TableColumn("hour of export (UTC)", "hour"),
@@ -122,8 +122,8 @@ def query(
     """
     from snavio.telemetry.archive_query import ask
 
-    place = _place(folder, here)
-    keys = None if unverified else _keys_of_signer(here)
+    place = archive_place(folder, here)
+    keys = None if unverified else archive_keys(here)
     answer = ask(place, sql, keys=keys)
     for finding in answer.left_out:
         aside(f"left out, {finding.problem}: {finding.path}: {finding.detail}")
@@ -132,7 +132,7 @@ def query(
             "Two columns have the same name, and one would hide the other: name them apart with AS.",
             reason="bad-question",
         )
-    rows = [dict(zip(answer.columns, map(_plain, row), strict=True)) for row in answer.rows]
+    rows = [dict(zip(answer.columns, map(plain, row), strict=True)) for row in answer.rows]
     here.show(
         {"columns": answer.columns, "rows": rows, "more": answer.more},
         result_table(answer),
@@ -140,7 +140,8 @@ def query(
     )
 
 
-def _keys_of_signer(here: MeshOptions) -> Sequence[VerifyingKey]:
+def archive_keys(here: MeshOptions) -> Sequence[VerifyingKey]:
+    """Every key that ever signed manifests, from Signer; what to do without it is told."""
     try:
         return asyncio.run(_keys(here.attach()))
     except SnavioError as error:
@@ -162,7 +163,8 @@ def result_table(answer: QueryResult) -> Table:
     return Table(columns, rows, none="\t".join(column.title for column in columns), tabs=True)
 
 
-def _place(folder: Path | None, here: InstallationOptions) -> Path:
+def archive_place(folder: Path | None, here: InstallationOptions) -> Path:
+    """The folder of the archive: `folder`, or the installation's."""
     return here.find().mesh.archive() if folder is None else archive_folder(folder)
 
 
@@ -187,7 +189,7 @@ async def _keys(installation: Installation) -> Sequence[VerifyingKey]:
         return await keys.ever()
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """As JSON can tell it: ids as UUIDs, other bytes as hex, numbers of more than 64 bits as text."""
     match value:
         case bytes():
@@ -195,9 +197,9 @@ def _plain(value: Any) -> Any:
         case int() if not -(1 << 63) <= value < 1 << 64:
             return str(value)
         case list() | tuple():
-            return [_plain(one) for one in value]
+            return [plain(one) for one in value]
         case dict():
-            return {_text(key): _plain(one) for key, one in value.items()}
+            return {_text(key): plain(one) for key, one in value.items()}
     return value
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +15,7 @@ from snavio.cli.render import Block, Styled, time_text
 
 if TYPE_CHECKING:
     from snavio.admin.explain import Explanation
+    from snavio.signed.verification import VerifyingKey
     from snavio.v1.explain_pb2 import Trace
 
 ASKED = ("shield", "fast", "slow", "mailbox", "signer")
@@ -27,7 +30,8 @@ def explain(
 ) -> None:
     """Show what became of a command, step by step.
 
-    A tenant sees its own commands, an operator all of them.
+    A tenant sees its own commands, an operator all of them. What no process remembers any more is looked for in the
+    archive, where the mesh's state folder is on this machine.
 
     \b
     Examples:
@@ -50,11 +54,76 @@ def explain(
     )
     if not found.oldest_unix_ns:
         raise Unavailable("Neither Shield nor Fast nor Slow could be asked.")
-    said = _unknown(found) if found.trace is None else _steps(found.trace, found)
+    archived = Archived() if found.trace is not None else _archived(caller, command_id)
+    said = _steps(found.trace, found) if found.trace is not None else _remembered(found, archived)
     away = (f"{name} could not be asked." for name in found.away)
-    caller.show(found.document(), *said, *away)
-    if found.trace is None:
+    caller.show(found.document() | {"archived": list(archived.events)}, *said, *away)
+    if found.trace is None and not archived.events:
         raise typer.Exit(int(ExitCode.REFUSED))
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """Events of a command in the archive, and why there are none or not all."""
+
+    events: Sequence[dict[str, Any]] = ()
+    notes: Sequence[str] = ()
+
+
+def _archived(caller: Caller, command_id: str) -> Archived:
+    import asyncio
+    import uuid
+
+    from snavio.cli.actor import read_actor
+    from snavio.cli.platform_keys import platform_keys
+    from snavio.errors import SnavioError
+    from snavio.telemetry.archive_lookup import command
+
+    installation = caller.attach()
+    place = installation.mesh.archive()
+    if installation.context is not None or not place.is_dir():
+        return Archived(notes=["The archive is not on this machine: ask an operator for what is older."])
+    _, certificates = caller.attached()
+    who = read_actor(certificates, trust_domain=installation.mesh.trust_domain).identity
+
+    async def keys() -> Sequence[VerifyingKey]:
+        async with platform_keys(installation) as platform:
+            return await platform.ever()
+
+    try:
+        found = command(place, uuid.UUID(command_id), keys=asyncio.run(keys()), tenant=who.tenant)
+    except SnavioError as error:
+        return Archived(notes=[f"The archive could not be asked. {error}"])
+    left_out = [f"left out of the archive, {one.problem}: {one.path}" for one in found.left_out]
+    return Archived([_plain(row) for row in found.rows], left_out)
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    """The fields that are there, with times as text."""
+    return {
+        name: value.isoformat().replace("+00:00", "Z") if isinstance(value, datetime) else value
+        for name, value in row.items()
+        if value is not None
+    }
+
+
+def _remembered(found: Explanation, archived: Archived) -> Iterator[Block]:
+    if not archived.events:
+        yield from _unknown(found)
+        yield from archived.notes
+        return
+    last = archived.events[-1]
+    yield f"{found.command_id}: {last.get('reason') or last['event']}"
+    yield f"{last.get('source', '?')} → {last.get('target', '?')} {last.get('command_name', '?')}"
+    yield "No process remembers it any more; this is in the archive, signed:"
+    for event in archived.events:
+        facts = "".join(
+            f"  {name}={value}"
+            for name, value in event.items()
+            if name not in ("event", "at", "source", "target", "command_name")
+        )
+        yield Styled(f"{event['at']}  {event['event']}{facts}", "")
+    yield from archived.notes
 
 
 def _steps(trace: Trace, found: Explanation) -> Iterator[Block]:

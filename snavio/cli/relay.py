@@ -75,6 +75,7 @@ def _document(progress: RelayProgress) -> dict[str, Any]:
         "envelopes_queued": counters.get("queues.sent", 0),
         "envelopes_known_to_queue": counters.get("queues.known", 0),
         "envelopes_never_queued": counters.get("queues.skipped", 0),
+        "envelopes_undelivered": counters.get("queues.undelivered", 0),
         "queues_paused": round(gauges.get("queues.paused", 0)),
     }
 

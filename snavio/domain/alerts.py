@@ -60,6 +60,11 @@ KINDS: Final = (
     AlertKind(
         "snavio.telemetry.journal_gap", "events of a process never reached the archive", operators=True
     ),
+    AlertKind(
+        "snavio.telemetry.publish_failed",
+        "an envelope was refused by its tenant's queue for good",
+        operators=True,
+    ),
     AlertKind("snavio.stream.verification_failed", "an envelope could not be believed", operators=True),
     AlertKind("snavio.cache.expired", "commands were refused because a cache is out of date", operators=True),
     AlertKind(SERVICE_AWAY, "a service does not answer", operators=True),

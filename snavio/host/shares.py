@@ -38,6 +38,7 @@ BOUNDS: Final[Mapping[str, str]] = {
     "capability_revocations": "capability revocations",
     "connections": "open HTTPS connections",
     "tail_bytes": "bytes of recent events",
+    "examinations": "examinations of queues",
     "lookups": "name look-ups under way",
     "alert_deliveries": "alert deliveries under way",
 }

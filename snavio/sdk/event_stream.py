@@ -88,6 +88,7 @@ class EventStream:
         bookmark: Bookmark | None = None,
         sources: Sequence[str] = (),
         types: Sequence[str] = (),
+        only_failures: bool = False,
         capability: str = "",
         trust_domain: str = DEFAULT_TRUST_DOMAIN,
         clock: Clock | None = None,
@@ -98,6 +99,7 @@ class EventStream:
         self._tenant = tenant
         self._path = f"/v1/tenants/{tenant}"
         self._parameters = [("source", each) for each in sources] + [("type", each) for each in types]
+        self._parameters += [("only", "failures")] if only_failures else []
         self._gateway = GatewayConnection(
             gateway, files=files, trust_domain=trust_domain, capability=capability
         )

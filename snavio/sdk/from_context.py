@@ -25,6 +25,8 @@ class ServiceAccess:
     certificates: Path
     principal: Path | None
     """Folder of the principal's certificate through which the service's own is had; None if it is there."""
+    gateway: str = ""
+    """Address at which the mesh serves HTTPS; empty if the context does not say it."""
 
 
 def service_access(service: str, context: str | None) -> ServiceAccess:
@@ -39,7 +41,7 @@ def service_access(service: str, context: str | None) -> ServiceAccess:
     leaf = Leaf.in_folder(found.identity)
     who = parse_identity(leaf.spiffe_id, trust_domain=found.trust_domain)
     if who.kind is IdentityKind.SERVICE and service in ("", who.name, who.source):
-        return ServiceAccess(found.endpoints(), who.tenant, who.source, found.identity, None)
+        return ServiceAccess(found.endpoints(), who.tenant, who.source, found.identity, None, _gateway(found))
     if who.kind is not IdentityKind.PRINCIPAL:
         raise BadRequest(
             f"The context {found.name} is that of {who}, which cannot act as {service[:80]!r}.",
@@ -61,4 +63,9 @@ def _through_principal(service: str, context: Context) -> ServiceAccess:
         f"{context.tenant}/{name}",
         context.service_folder(name),
         context.identity,
+        _gateway(context),
     )
+
+
+def _gateway(context: Context) -> str:
+    return context.addresses.get("https", "")

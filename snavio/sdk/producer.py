@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from snavio.clock import Clock, SystemClock
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN
@@ -31,6 +31,10 @@ from snavio.sdk.retry_forever import persist
 from snavio.sdk.settings import RetrySettings
 from snavio.sdk.signing import CommandSigner, Request, SigningBasis
 from snavio.tasks import ended
+
+if TYPE_CHECKING:
+    from snavio.sdk.event_stream import EventStream
+    from snavio.sdk.obedience import Obedience
 
 _DELIVERED = Verdict.DELIVERED
 # Attempts after which another one because of something learned costs a token and a pause, as any other does: a mesh
@@ -61,10 +65,19 @@ class Producer(Startable):
         certificate_ttl_s: int = 0,
         timeout_s: float = 10.0,
         max_attempts: int | None = None,
+        obey: bool = False,
+        gateway: str = "",
+        capability: str = "",
         trust_domain: str = DEFAULT_TRUST_DOMAIN,
         clock: Clock | None = None,
         jitter: random.Random | None = None,
     ) -> None:
+        if (gateway or capability) and not obey:
+            raise BadRequest("gateway and capability are for obey=True.", reason="bad-field")
+        self._obeys, self._gateway_address, self._capability = obey, gateway, capability
+        self._own_folder, self._principal_folder = certificates, principal_certificates
+        self._obedience: Obedience | None = None
+        self._helpers: set[asyncio.Task[None]] = set()
         self._shield_address = shield
         self._signer_address = signer
         self._files = CertificateFiles.in_folder(certificates)
@@ -101,6 +114,8 @@ class Producer(Startable):
         from snavio.sdk.from_context import service_access
 
         access = service_access(service, context)
+        if options.get("obey") and access.principal is not None:
+            options.setdefault("gateway", access.gateway)
         return cls(
             shield=access.endpoints.shield,
             signer=access.endpoints.signer,
@@ -110,6 +125,16 @@ class Producer(Startable):
             trust_domain=access.endpoints.trust_domain,
             **options,
         )
+
+    @property
+    def corrected_by_s(self) -> float:
+        """Seconds that timestamps are ahead of this machine's clock, because it was measured to be wrong."""
+        return self._obedience.shift_ns / 1e9 if self._obedience is not None else 0.0
+
+    @property
+    def obeyed(self) -> Mapping[str, int]:
+        """With `obey`: routes left alone, sends that waited, keys asked for, corrections made and refused."""
+        return self._obedience.counters() if self._obedience is not None else {}
 
     @property
     def source(self) -> str:
@@ -125,6 +150,8 @@ class Producer(Startable):
         shield = self._channel(self._shield_address, "shield")
         feed = KeyPoller(self._keyring, channel=signer, clock=self._clock)
         signing = CommandSigner(self._keyring, feed=feed, clock=self._clock)
+        if self._obeys:
+            self._obedience = signing.obedience = self._obedient(feed, signing)
         dispatcher = BatchSubmitter(shield, clock=self._clock, budget=self._budget, on_hello=signing.greeted)
         self._mesh = _Mesh(dispatcher, signing)
         try:
@@ -132,6 +159,8 @@ class Producer(Startable):
         except BaseException:
             await self.close()
             raise
+        if self._gateway_address:
+            self._help(self._follow_events(), "producer events")
 
     async def close(self) -> None:
         """Wait a bounded time for answers under way, then end; what has none is `outcome-unknown`."""
@@ -141,6 +170,8 @@ class Producer(Startable):
         await ended(self._following)
         await ended(self._accepted)
         self._following = self._accepted = None
+        for helper in list(self._helpers):
+            await ended(helper)
         await self._certificate.stop()
         while self._channels:
             await self._channels.pop().close()
@@ -169,10 +200,15 @@ class Producer(Startable):
         dispatcher, signing = mesh
         now = self._clock.mono_ns()
         deadline = now + (self._timeout_ns if timeout_s is None else round(timeout_s * 1e9))
-        if dispatcher.link.crowded:
-            await dispatcher.room(deadline, len(payload))
         if command_id is None:
             command_id = uuid7()
+        if self._obedience is not None and self._obedience.holds:
+            held = await self._obedience.turn((target, name), deadline)
+            if held is not None:
+                return _outcome(command_id, _verdict(held.code), held, 0, doubt=False)
+            now = self._clock.mono_ns()
+        if dispatcher.link.crowded:
+            await dispatcher.room(deadline, len(payload))
         request = (command_id, target, name, payload, content_type, traceparent)
         basis = signing.basis
         attempt_deadline = now + self._attempt_ns
@@ -197,6 +233,18 @@ class Producer(Startable):
         mesh = self._mesh
         if mesh is None:
             raise Unavailable("The producer is not open.", reason="not-open")
+        if self._obedience is not None and self._obedience.holds:
+            return await self._send_around(commands, content_type=content_type, timeout_s=timeout_s)
+        return await self._send_all(mesh, commands, content_type=content_type, timeout_s=timeout_s)
+
+    async def _send_all(
+        self,
+        mesh: _Mesh,
+        commands: Sequence[tuple[str, str, bytes]],
+        *,
+        content_type: str,
+        timeout_s: float | None,
+    ) -> Outcomes:
         dispatcher, signing = mesh
         deadline = self._clock.mono_ns() + (self._timeout_ns if timeout_s is None else round(timeout_s * 1e9))
         basis = signing.basis
@@ -220,6 +268,37 @@ class Producer(Startable):
             ]
         return outcomes.amended({place: task.result() for place, task in tasks})
 
+    async def _send_around(
+        self, commands: Sequence[tuple[str, str, bytes]], *, content_type: str, timeout_s: float | None
+    ) -> Outcomes:
+        """Send at once what nothing holds back, and each of the others when its route takes commands again."""
+        assert self._obedience is not None and self._mesh is not None
+        mesh, holds = self._mesh, self._obedience.holds
+        limits = mesh.dispatcher.link.limits
+        # For its refusals alone: of a batch with an ill-formed command none is sent.
+        mesh.signing.sign_all(
+            commands,
+            content_type=content_type,
+            max_bytes=limits.max_batch_bytes,
+            max_commands=limits.max_batch_commands,
+        )
+        held = [place for place, (target, name, _) in enumerate(commands) if (target, name) in holds]
+        free = sorted(set(range(len(commands))) - set(held))
+        async with asyncio.TaskGroup() as both:
+            rest = both.create_task(
+                self._send_all(
+                    mesh, [commands[place] for place in free], content_type=content_type, timeout_s=timeout_s
+                )
+            )
+            waiting = [
+                both.create_task(self.send(*commands[place], content_type=content_type, timeout_s=timeout_s))
+                for place in held
+            ]
+        found = dict(zip(free, rest.result(), strict=True))
+        found |= {place: task.result() for place, task in zip(held, waiting, strict=True)}
+        ids = "".join(found[place].command_id for place in range(len(commands)))
+        return Outcomes(ids.encode(), bytes(len(commands))).amended(found)
+
     # -- trying again --------------------------------------------------------------------------------
 
     async def _conclude(
@@ -231,6 +310,11 @@ class Producer(Startable):
         while True:
             verdict = _verdict(answer.code)
             doubt = doubt or verdict is Verdict.OUTCOME_UNKNOWN
+            if self._obedience is not None and answer.throttle_until_unix_ns:
+                self._obedience.refused(request[1:3], answer)
+                answer = answer._replace(
+                    retry_after_ms=max(answer.retry_after_ms, self._obedience.left_ms(request[1:3]))
+                )
             repeat = await self._time_to_repeat(verdict, basis, answer, attempts=attempts, deadline=deadline)
             mesh = self._mesh
             if not repeat or mesh is None:
@@ -288,6 +372,46 @@ class Producer(Startable):
             # The verdict says it all: the principal may not have one either.
             return False
         return True
+
+    # -- obeying -------------------------------------------------------------------------------------
+
+    def _obedient(self, feed: KeyPoller, signing: CommandSigner) -> Obedience:
+        from snavio.sdk.obedience import Obedience
+
+        async def renew() -> None:
+            await feed.renew(self._keyring.generation)
+
+        return Obedience(
+            clock=self._clock, shift=signing.shift, renew_keys=lambda: self._help(renew(), "producer keys")
+        )
+
+    def _help(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        helper = asyncio.create_task(work, name=name)
+        self._helpers.add(helper)
+        helper.add_done_callback(self._helpers.discard)
+
+    async def _follow_events(self) -> None:
+        from snavio.sdk import EventStream
+        from snavio.sdk.own_events import follow_own_events
+
+        assert self._obedience is not None
+        obedience = self._obedience
+
+        def opened() -> EventStream:
+            return EventStream(
+                gateway=self._gateway_address,
+                signer=self._signer_address,
+                tenant=self.source.partition("/")[0],
+                # A tenant's principal may read its stream; a service needs a capability for it.
+                certificates=self._own_folder
+                if self._capability
+                else self._principal_folder or self._own_folder,
+                sources=[self.source],
+                capability=self._capability,
+                trust_domain=self._trust_domain,
+            )
+
+        await follow_own_events(opened, lambda events: obedience.heard(self.source, events))
 
     # -- beginning -----------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
@@ -18,6 +18,9 @@ from snavio.native import PartBuffer, sign_batch, sign_command
 from snavio.sdk.key_poller import KeyPoller
 from snavio.sdk.keyring import Keyring
 from snavio.v1.batch_pb2 import Hello
+
+if TYPE_CHECKING:
+    from snavio.sdk.obedience import Obedience
 
 # After a key was revoked its successor signs at once, and Shield hears of it with its next pull.
 NEWS_SECONDS = 10.0
@@ -34,16 +37,27 @@ MAX_PAYLOAD_BYTES = 256 << 10
 
 
 class SigningBasis(NamedTuple):
-    """Audience and keys that an attempt was signed with; once one has changed, another attempt makes sense at once."""
+    """Audience, keys and clock of an attempt; once one has changed, another attempt makes sense at once."""
 
     audience: str
     generation: int
+    shift_ns: int = 0
 
 
 class CommandSigner:
     """One source's way to sign."""
 
-    __slots__ = ("_audience", "_changed_mono_ns", "_clock", "_feed", "_keyring", "_log", "basis")
+    __slots__ = (
+        "_audience",
+        "_changed_mono_ns",
+        "_clock",
+        "_feed",
+        "_keyring",
+        "_log",
+        "basis",
+        "obedience",
+        "shift_ns",
+    )
 
     def __init__(self, keyring: Keyring, *, feed: KeyPoller, clock: Clock) -> None:
         self._keyring = keyring
@@ -51,6 +65,10 @@ class CommandSigner:
         self._clock = clock
         self._audience = ""
         self._changed_mono_ns = clock.mono_ns()
+        self.shift_ns = 0
+        """Added to this machine's clock in every timestamp."""
+        self.obedience: Obedience | None = None
+        """Corrects `shift_ns`, if somebody is to."""
         self.basis = SigningBasis("", 0)
         """The basis that `sign` uses now."""
         keyring.on_change = self._rekeyed
@@ -60,6 +78,9 @@ class CommandSigner:
         """Shield said who it is."""
         self._audience = hello.audience
         self._rebase()
+        if self.obedience is not None:
+            self.obedience.greeted(hello.server_unix_ns)
+            return
         skew_ms = (self._clock.unix_ns() - hello.server_unix_ns) // 1_000_000
         if hello.limits.window_ms and abs(skew_ms) > hello.limits.window_ms // 2:
             self._log.warning(
@@ -68,7 +89,7 @@ class CommandSigner:
 
     def sign(self, request: Request) -> bytes:
         """A serialised Command; BadRequest names the field that Shield would refuse as ill-formed."""
-        now = self._clock.unix_ns()
+        now = self._clock.unix_ns() + self.shift_ns
         key = self._keyring.signing_key(now)
         command_id, target, name, payload, content_type, traceparent = request
         try:
@@ -96,7 +117,7 @@ class CommandSigner:
         max_commands: int,
     ) -> tuple[bytes, list[tuple[int, PartBuffer]]]:
         """Ids (36 bytes of text each) and submissions of (target, name, payload); BadRequest as in `sign`."""
-        now = self._clock.unix_ns()
+        now = self._clock.unix_ns() + self.shift_ns
         key = self._keyring.signing_key(now)
         try:
             return sign_batch(
@@ -119,6 +140,10 @@ class CommandSigner:
                 self._audience = detail
                 self._rebase()
             return self._audience != basis.audience
+        if verdict is Verdict.TIMESTAMP_OUTSIDE_WINDOW and self.obedience is not None:
+            if self.shift_ns == basis.shift_ns:
+                self.obedience.outside_window(detail)
+            return self.shift_ns != basis.shift_ns
         if verdict in _KEY_REFUSED:
             try:
                 async with asyncio.timeout(within_s):
@@ -136,8 +161,13 @@ class CommandSigner:
         self._changed_mono_ns = self._clock.mono_ns()
         self._rebase()
 
+    def shift(self, shift_ns: int) -> None:
+        """Correct the timestamps from now on."""
+        self.shift_ns = shift_ns
+        self._rebase()
+
     def _rebase(self) -> None:
-        self.basis = SigningBasis(self._audience, self._keyring.generation)
+        self.basis = SigningBasis(self._audience, self._keyring.generation, self.shift_ns)
 
 
 def _refused(error: ValueError) -> BadRequest:

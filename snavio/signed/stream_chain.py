@@ -15,12 +15,15 @@ from snavio.clock import Clock
 from snavio.domain.stream import EPOCH_STRIDE, GENESIS, SealedEnvelope
 from snavio.errors import BadRequest, IntegrityError
 from snavio.rpc.channel import MeshChannel
-from snavio.signed.stream_envelope import chained_digest, decoded, envelope_verified, signed_form
+from snavio.signed.stream_envelope import chained_digest, decoded, envelope_verified, form_within
 from snavio.signed.verification import VerifyingKey
 from snavio.v1.signer_pb2 import GetPublicKeysRequest, PublicKeys
 
 ASK_QUIET_NS: Final = 1_000_000_000
 """At most one question for keys in this time: an unknown key id costs its sender nothing."""
+KEYS_AGE_NS: Final = 300_000_000_000
+"""After this the keys are asked for anew: one that an emergency rotation ended must not count for as long as a reader
+lives, whatever the gateway says or leaves out."""
 CALL_SECONDS: Final = 3.0
 METHOD: Final = "/snavio.v1.Signer/GetPublicKeys"
 
@@ -97,7 +100,7 @@ class StreamChain:
             raise EnvelopeRefused(EnvelopeFault.DECODE, str(error)) from None
         if envelope.scope != self._scope:
             raise EnvelopeRefused(EnvelopeFault.SCOPE, f"An envelope of {envelope.scope[:80]!r} came.")
-        form = signed_form(envelope)
+        form = form_within(body, envelope)
         if not await self._signed(envelope, form):
             raise EnvelopeRefused(
                 EnvelopeFault.SIGNATURE, f"The signature of envelope {envelope.seq} does not fit."
@@ -107,10 +110,11 @@ class StreamChain:
         return VerifiedEnvelope(envelope, chained_digest(form), body)
 
     async def _signed(self, envelope: SealedEnvelope, form: bytes) -> bool:
-        if envelope_verified(envelope, form, self._keys):
-            return True
         now = self._clock.mono_ns()
-        if self._asked_mono_ns is not None and now - self._asked_mono_ns < ASK_QUIET_NS:
+        old_ns = None if self._asked_mono_ns is None else now - self._asked_mono_ns
+        if (old_ns is None or old_ns < KEYS_AGE_NS) and envelope_verified(envelope, form, self._keys):
+            return True
+        if old_ns is not None and old_ns < ASK_QUIET_NS:
             return False
         self._asked_mono_ns = now
         self._keys = await self._ask()

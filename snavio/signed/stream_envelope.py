@@ -23,6 +23,14 @@ def signed_form(envelope: SealedEnvelope) -> bytes:
     return canonical_json(orjson.dumps(envelope.document(signed=False)))
 
 
+def form_within(body: bytes, envelope: SealedEnvelope) -> bytes:
+    """The bytes that are signed, cut out of the canonical `body` that `envelope` was decoded from."""
+    # No text of JSON has these bytes: quotation marks within one are escaped.
+    member = b'"signature":"%b",' % envelope.signature.encode()
+    at = body.rfind(member)
+    return body[:at] + body[at + len(member) :] if at >= 0 else signed_form(envelope)
+
+
 def encoded(envelope: SealedEnvelope) -> bytes:
     """The canonical form of the whole envelope."""
     return canonical_json(orjson.dumps(envelope.document()))
@@ -78,6 +86,9 @@ def envelope_verified(envelope: SealedEnvelope, form: bytes, keys: Iterable[Veri
         issued_unix_ns = parse_timestamp(envelope.issued_at)
         signature = bytes.fromhex(envelope.signature)
     except ValueError:
+        return False
+    # Capitals would be a second spelling, and a second digest of the bytes, of what was signed once.
+    if signature.hex() != envelope.signature:
         return False
     return any(
         ed25519_verify(key.public_key, form, signature)

@@ -45,13 +45,19 @@ class QueryResult:
 
 
 def ask(
-    archive: Path, question: str, *, limit: int = MAX_ROWS, keys: Sequence[VerifyingKey] | None = None
+    archive: Path,
+    question: str,
+    *,
+    limit: int = MAX_ROWS,
+    keys: Sequence[VerifyingKey] | None = None,
+    within_unix_ns: tuple[int, int] | None = None,
 ) -> QueryResult:
     """The answer to one SELECT over the view `events`.
 
-    With `keys`, only files count that a verified manifest lists and that match it; without, every file that a manifest
-    lists and that can be read. StateError when DuckDB is not installed; BadRequest, in one sentence, for an invalid
-    query; IntegrityError when a file disappears or breaks while it is read.
+    With `within_unix_ns`, files without an event between these times are not looked at. With `keys`, only files count
+    that a verified manifest lists and that match it; without, every file that a manifest lists and that can be read.
+    StateError when DuckDB is not installed; BadRequest, in one sentence, for an invalid query; IntegrityError when a
+    file disappears or breaks while it is read.
     """
     try:
         import duckdb
@@ -67,7 +73,7 @@ def ask(
             raise BadRequest(
                 "A question is one SELECT over `events`; nothing else is run.", reason="not-a-select"
             )
-        files, left_out = _files(archive.resolve(), keys)
+        files, left_out = _files(archive.resolve(), keys, within_unix_ns)
         # Spilled data goes to a folder that is deleted with the answer. DuckDB's default is the working folder, which a
         # query could then read and fill.
         with (
@@ -85,7 +91,9 @@ def ask(
     return QueryResult(names, tuple(rows[:limit]), len(rows) > limit, tuple(left_out))
 
 
-def _files(root: Path, keys: Sequence[VerifyingKey] | None) -> tuple[list[Path], list[ArchiveFinding]]:
+def _files(
+    root: Path, keys: Sequence[VerifyingKey] | None, within_unix_ns: tuple[int, int] | None
+) -> tuple[list[Path], list[ArchiveFinding]]:
     """The files to query, and the defects of the others."""
     files: list[Path] = []
     left_out: list[ArchiveFinding] = []
@@ -97,6 +105,10 @@ def _files(root: Path, keys: Sequence[VerifyingKey] | None) -> tuple[list[Path],
             listed = present(good)
         left_out += findings
         for file in listed:
+            if within_unix_ns is not None and (
+                file.max_at_unix_ns < within_unix_ns[0] or file.min_at_unix_ns > within_unix_ns[1]
+            ):
+                continue
             path = root / hour.folder / file.name
             problem = check_readable(path, file) if keys is None else check_file(path, file)
             if problem is None:

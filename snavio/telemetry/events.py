@@ -241,6 +241,17 @@ class StreamOpened(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class PublishFailed(Event):
+    """An envelope that its tenant's queue refused for good."""
+
+    name: ClassVar[str] = schema.PUBLISH_FAILED
+
+    tenant: str
+    reason: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
 class StreamVerificationFailed(Event):
     """A gateway read an envelope that could not be believed."""
 

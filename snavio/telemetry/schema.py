@@ -146,6 +146,7 @@ CERTIFICATE_REFUSED: Final = "snavio.certificate.refused"
 CACHE_EXPIRED: Final = "snavio.cache.expired"
 STREAM_OPENED: Final = "snavio.stream.opened"
 STREAM_VERIFICATION_FAILED: Final = "snavio.stream.verification_failed"
+PUBLISH_FAILED: Final = "snavio.telemetry.publish_failed"
 ROUTE_HEALTH: Final = "snavio.route.health"
 
 EVENTS: Final = (
@@ -267,6 +268,12 @@ EVENTS: Final = (
     EventType(
         STREAM_VERIFICATION_FAILED,
         "A gateway read an envelope that could not be believed, and handed it to nobody.",
+        {"tenant": "tenant", "reason": "reason", "detail": "detail"},
+        internal=True,
+    ),
+    EventType(
+        PUBLISH_FAILED,
+        "A tenant's queue refused an envelope for good; `detail` names it and where it is kept.",
         {"tenant": "tenant", "reason": "reason", "detail": "detail"},
         internal=True,
     ),

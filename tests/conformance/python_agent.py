@@ -22,13 +22,16 @@ from snavio.rpc.capability import CapabilityScope
 from snavio.rpc.channel import MeshChannel
 from snavio.rpc.credentials import CertificateFiles
 from snavio.rpc.renewal import Leaf, replace_certificate
-from snavio.sdk import Command, Consumer, Outcome, Producer
+from snavio.sdk import Command, Consumer, EventStream, Outcome, Producer, StreamReset, event_stream
 from snavio.sdk.ack_buffer import read_codes
+from snavio.sdk.bookmark import MemoryBookmark, StreamPlace
 from snavio.sdk.certificate import ServiceCertificate
 from snavio.sdk.consumer import OPERATIONS
 from snavio.sdk.enrolment import enroll
 from snavio.sdk.envelope import envelope_of
 from snavio.sdk.mailbox_channel import mailbox_channel
+from snavio.signed.stream_chain import ChainEnd, EnvelopeRefused, StreamChain
+from snavio.signed.verification import VerifyingKey
 from snavio.v1.batch_pb2 import Verdicts
 from snavio.v1.mailbox_pb2 import AckRequest, ExtendRequest, NackRequest, Receipts, ReceiveRequest
 from snavio.v1.shield_pb2 import SubmitRequest
@@ -175,6 +178,60 @@ class PythonAgent:
         finally:
             await channel.close()
         return {"verdicts": [answer.codes[0] for answer in answers]}
+
+    async def do_verify(self, request: Told) -> Told:
+        keys = [
+            VerifyingKey(
+                each["key_id"],
+                bytes.fromhex(each["public_key"]),
+                int(each["valid_from_unix_ns"]),
+                int(each["valid_until_unix_ns"]),
+            )
+            for each in request["keys"]
+        ]
+
+        async def known() -> list[VerifyingKey]:
+            return keys
+
+        after = request["after"]
+        end = None if after is None else ChainEnd(int(after["seq"]), after["digest"] or None)
+        chain = StreamChain(
+            request["tenant"], keys=known, clock=SystemClock(), after=end, gaps=request["gaps"]
+        )
+        outcomes = []
+        for body in request["bodies"]:
+            try:
+                outcomes.append((await chain.verify(bytes.fromhex(body))).digest)
+            except EnvelopeRefused as refused:
+                outcomes.append(refused.fault.value)
+        return {"outcomes": outcomes}
+
+    async def do_events(self, request: Told) -> Told:
+        after = request.get("after")
+        bookmark = MemoryBookmark()
+        if after is not None:
+            bookmark.move(StreamPlace(int(after["seq"]), after["digest"]))
+        items: list[Told] = []
+        setattr(event_stream, "LONGEST_PAUSE_S", 0.1)  # noqa: B010 it is final for others
+        async with EventStream(
+            gateway=request["gateway"],
+            signer=request["signer"],
+            tenant=request["tenant"],
+            certificates=request["folder"],
+            bookmark=bookmark,
+            sources=request.get("sources", ()),
+        ) as stream:
+            # One more than is told: to ask for it says that the one before is done with.
+            async for item in stream:
+                if len(items) == request["most"]:
+                    break
+                if isinstance(item, StreamReset):
+                    items.append({"reset": str(item.state.position.high)})
+                else:
+                    items.append({"seq": str(item.seq), "source": item.source, "events": list(item.events)})
+        place = bookmark.read()
+        assert place is not None
+        return {"items": items, "bookmark": {"seq": str(place.seq), "digest": place.digest}}
 
     def _consumer_of(self, request: Told, *, stream: bool) -> Consumer:
         return Consumer(

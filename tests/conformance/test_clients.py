@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +37,7 @@ from tests.conformance.clients import (
     run,
 )
 from tests.conformance.tampering_mailbox import tampering_mailbox
+from tests.support.hostile_gateway import hostile_gateway, refuse, serve
 from tests.support.mesh import NAME, TENANT, DemoMesh
 from tests.support.neighbours import eventually
 from tests.support.scripted import stage
@@ -43,6 +46,7 @@ from tools.generate_proto import run_protoc
 SETTINGS = {"mailbox": {"backoff_base_ms": 1}}
 VECTORS = Path(__file__).parents[1] / "vectors"
 LEASE_MS = 30_000
+STRICT = "refund"
 PRINCIPAL = "ci"
 DONE, LATE, GONE = Settlement.DONE, Settlement.LATE, Settlement.GONE
 
@@ -74,6 +78,11 @@ async def furnish(mesh: DemoMesh) -> None:
             await directory.put_route(f"{language}-bot", NAME)
             await directory.grant(f"{TENANT}/{language}", f"{language}-bot", NAME)
             await directory.put_route(f"{language}-bot", "forbidden")
+            strict = registry.Route(
+                target=f"{language}-bot", name=STRICT, dedupe_mode=registry.DEDUPE_MODE_STRICT
+            )
+            await directory._write("PutRoute", registry.PutRouteRequest(route=strict))
+            await directory.grant(f"{TENANT}/{language}", f"{language}-bot", STRICT)
     await operator.close()
 
 
@@ -223,6 +232,24 @@ async def verifies_the_shared_hashes(bench: Bench) -> None:
             assert (message["hash_chain"] == vector["hash_chain"]) is (integrity is Integrity.VERIFIED)
 
 
+async def verifies_the_shared_envelopes(bench: Bench) -> None:
+    shared = json.loads((VECTORS / "stream_envelopes.json").read_text())
+    for case in shared["cases"]:
+        told = await bench.client.ask(
+            "verify",
+            tenant=shared["tenant"],
+            keys=shared["keys"],
+            after=case["after"],
+            gaps=case["gaps"],
+            bodies=case["bodies"],
+        )
+        for said, expected in zip(told["outcomes"], case["outcomes"], strict=True):
+            if expected == "refused":
+                assert not said.startswith("b3:"), case["title"]
+            else:
+                assert said == expected, case["title"]
+
+
 # -- on board --------------------------------------------------------------------------------------------
 
 
@@ -280,6 +307,19 @@ async def is_told_each_refusal_among_the_delivered(bench: Bench) -> None:
 async def is_refused_the_same_bytes_twice(bench: Bench) -> None:
     told = await bench.client.ask("send_twice", target=bench.target, name=NAME, payload=b"once".hex())
     assert told["verdicts"] == [Verdict.DELIVERED, Verdict.REPLAYED]
+    assert await bench.settle("ack", await bench.one()) == [DONE]
+
+
+async def is_told_the_first_outcome_of_a_duplicate(bench: Bench) -> None:
+    sent = {"target": bench.target, "name": STRICT, "payload": b"7 EUR".hex(), "id": str(uuid.uuid4())}
+    first = await bench.client.ask("send", **sent)
+    assert (first["verdict"], first["detail"]) == (Verdict.DELIVERED, "")
+    for _ in range(2):
+        again = await bench.client.ask("send", **sent)
+        assert (again["reason"], again["id"]) == ("duplicate", sent["id"])
+        assert re.fullmatch(r"Stored at \S+Z as message \d+\.", again["detail"])
+    other = await bench.client.ask("send", **{**sent, "payload": b"8 EUR".hex()})
+    assert other["reason"] == "conflict"
     assert await bench.settle("ack", await bench.one()) == [DONE]
 
 
@@ -380,6 +420,80 @@ async def hands_out_no_payload_that_was_changed(bench: Bench) -> None:
         await client.ask("close")
 
 
+# -- events ----------------------------------------------------------------------------------------------
+
+
+async def follows_its_tenants_events_and_goes_on_from_a_bookmark(bench: Bench) -> None:
+    where = {
+        "gateway": bench.mesh.processes.mesh.https,
+        "signer": bench.mesh.addresses["signer"],
+        "tenant": TENANT,
+        "folder": str(bench.principal),
+        "sources": [bench.source],
+    }
+
+    async def follow(most: int, after: dict[str, str] | None) -> dict[str, Any]:
+        # Another process: a client answers one request at a time, and this one is to send meanwhile.
+        async with client_process(bench.client.language, bench.command) as reader:
+            return await reader.ask("events", **where, most=most, after=after)
+
+    sent: list[str] = []
+    reading = asyncio.ensure_future(follow(2, None))
+    async with asyncio.timeout(90):
+        while not reading.done():
+            sent.append((await bench.send(b"tell me"))["id"])
+            await asyncio.wait({reading}, timeout=0.7)
+        first = reading.result()
+        told = [event["command_id"] for item in first["items"] for event in item["events"]]
+        assert set(told) <= set(sent) and len(told) == len(set(told)) >= 2
+        assert {item["source"] for item in first["items"]} == {bench.source}
+        # From there on nothing is missing and nothing comes twice.
+        reading = asyncio.ensure_future(follow(1, first["bookmark"]))
+        while not reading.done():
+            sent.append((await bench.send(b"and more"))["id"])
+            await asyncio.wait({reading}, timeout=0.7)
+        second = reading.result()
+    told += [event["command_id"] for item in second["items"] for event in item["events"]]
+    assert told == sent[sent.index(told[0]) :][: len(told)]
+    # One that is no longer kept: the signed state, and then what comes.
+    async with asyncio.timeout(90):
+        reading = asyncio.ensure_future(follow(1, {"seq": "1", "digest": ""}))
+        while not reading.done():
+            sent.append((await bench.send(b"reset"))["id"])
+            await asyncio.wait({reading}, timeout=0.7)
+    (reset,) = reading.result()["items"]
+    assert int(reset["reset"]) >= int(second["bookmark"]["seq"])
+    taken = await bench.client.ask("take", topic=bench.topic, most=len(sent), visibility_ms=LEASE_MS)
+    assert set(await bench.settle("ack", *taken["messages"])) == {DONE}
+
+
+async def believes_no_gateway_that_lies(bench: Bench) -> None:
+    async with (
+        hostile_gateway(CertificateFiles.in_folder(bench.mesh.certificates("gateway"))) as gateway,
+        client_process(bench.client.language, bench.command) as reader,
+    ):
+        # Signed, in order, and not by a key of the tenant's.
+        gateway.scripts = [serve((gateway.maker.seq + 1, gateway.maker.next()), stays=False)]
+        where = {
+            "gateway": gateway.address,
+            "signer": bench.mesh.addresses["signer"],
+            "tenant": TENANT,
+            "folder": str(bench.principal),
+        }
+        with pytest.raises(RefusedByClient) as refused:
+            await reader.ask(
+                "events", **where, most=1, after={"seq": str(gateway.maker.seq - 1), "digest": ""}
+            )
+        assert refused.value.reason == "bad-signature"
+        # It asked again from its bookmark each time, and gave up.
+        assert gateway.asked == [str(gateway.maker.seq - 1)] * 8
+        gateway.asked.clear()
+        gateway.scripts = [refuse(410, "last_event_id_outside_replay_window", position={"epoch": "3"})]
+        with pytest.raises(RefusedByClient):
+            await reader.ask("events", **where, most=1, after={"seq": "7", "digest": ""})
+        assert gateway.asked == ["7"] * 8
+
+
 # -- the end of a certificate ----------------------------------------------------------------------------
 
 
@@ -414,17 +528,21 @@ async def has_another_certificate_when_one_ended(bench: Bench) -> None:
 CASES: tuple[Callable[[Bench], Awaitable[None]], ...] = (
     signs_the_shared_vectors,
     verifies_the_shared_hashes,
+    verifies_the_shared_envelopes,
     sends_no_token_to_another_installation,
     acts_as_its_service_through_the_principal,
     sends_one_that_arrives_as_it_was,
     is_told_each_refusal_among_the_delivered,
     is_refused_the_same_bytes_twice,
+    is_told_the_first_outcome_of_a_duplicate,
     signs_for_a_new_audience_under_the_same_id,
     goes_on_when_its_key_was_revoked,
     streams_a_thousand_each_way,
     gives_a_message_back_and_gets_it_again,
     is_told_that_a_lease_has_ended,
     hands_out_no_payload_that_was_changed,
+    follows_its_tenants_events_and_goes_on_from_a_bookmark,
+    believes_no_gateway_that_lies,
     has_another_certificate_when_one_ended,
 )
 """The list: every client passes all of them, in any order."""

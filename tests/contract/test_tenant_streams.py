@@ -195,6 +195,29 @@ async def test_a_restored_store_tells_readers_of_the_lost_time_so(
     await restored.close()
 
 
+async def test_an_older_copy_in_the_place_of_the_store_begins_all_streams_anew(
+    streams: TenantStreams, tmp_path: Path, clock: ManualClock
+) -> None:
+    await filled(streams, 2)
+    opened = await again(streams, tmp_path, clock)
+    await opened.close()
+    copy = (tmp_path / "streams.db").read_bytes()
+    opened = await again(opened, tmp_path, clock)
+    lost = await filled(opened, 3)
+    await opened.close()
+    (tmp_path / "streams.db").write_bytes(copy)
+    opened = await again(opened, tmp_path, clock)
+    window = await opened.window("acme")
+    assert window.epoch > lost.epoch
+    with pytest.raises(OutsideReplayWindow):
+        await opened.read("acme", after=lost.high, limit=9, max_bytes=9999)
+    more = await filled(opened, 1)
+    # Opened again as it is, it goes on.
+    opened = await again(opened, tmp_path, clock)
+    assert await opened.window("acme") == more
+    await opened.close()
+
+
 async def test_drafts_that_nobody_could_sign_are_dropped_by_age_and_by_bytes(streams: TenantStreams) -> None:
     drafts = [draft(number, cut_unix_ns=NOW + number, body=b"x" * 100) for number in range(5)]
     await streams.cut(1, [*drafts, draft(9, "globex", cut_unix_ns=NOW + 9)])

@@ -5,9 +5,7 @@ bookmark stays where the reader was.
 from __future__ import annotations
 
 import asyncio
-import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -16,82 +14,27 @@ from aiohttp import web
 
 from snavio.domain.stream import Position
 from snavio.errors import IntegrityError, NotAllowed, SnavioError
-from snavio.launch.free_ports import free_ports
 from snavio.sdk import event_stream
 from snavio.sdk.bookmark import MemoryBookmark, StreamPlace
-from snavio.sdk.event_stream import EventStream, ReceivedEvents, StreamReset
+from snavio.sdk.event_stream import MOST_REFUSALS, EventStream, ReceivedEvents, StreamReset
 from snavio.signed.stream_chain import EnvelopeRefused
 from tests.support.envelopes import EnvelopeMaker
+from tests.support.hostile_gateway import (
+    WITHIN_S,
+    HostileGateway,
+    framed,
+    hostile_gateway,
+    refuse,
+    respond,
+    serve,
+)
 from tests.support.pki import Authority
-
-WITHIN_S = 30.0
-Script = Callable[["HostileGateway", web.Request], Awaitable[web.StreamResponse]]
-
-
-@dataclass
-class HostileGateway:
-    """Answers each request for events by the next script; the last one answers all that follow."""
-
-    maker: EnvelopeMaker
-    scripts: list[Script] = field(default_factory=list)
-    asked: list[str | None] = field(default_factory=list)
-    state: bytes = b""
-    address: str = ""
-
-    async def events(self, request: web.Request) -> web.StreamResponse:
-        self.asked.append(request.headers.get("last-event-id"))
-        script = self.scripts.pop(0) if len(self.scripts) > 1 else self.scripts[0]
-        return await script(self, request)
-
-    async def served_state(self, _request: web.Request) -> web.Response:
-        return web.Response(body=self.state, content_type="application/json")
-
-
-async def respond(request: web.Request, *frames: bytes, stays: bool = False) -> web.StreamResponse:
-    response = web.StreamResponse(headers={"content-type": "text/event-stream"})
-    await response.prepare(request)
-    for each in frames:
-        await response.write(each)
-    if stays:
-        await asyncio.sleep(WITHIN_S)
-    return response
-
-
-def framed(body: bytes, *, event_id: str | None = None, seq: int = 0) -> bytes:
-    return b"id: %s\ndata: %s\n\n" % ((event_id or str(seq)).encode(), body)
-
-
-def serve(*bodies: tuple[int, bytes], stays: bool = True) -> Script:
-    async def script(_gateway: HostileGateway, request: web.Request) -> web.StreamResponse:
-        return await respond(request, *(framed(body, seq=seq) for seq, body in bodies), stays=stays)
-
-    return script
-
-
-def refuse(status: int, reason: str, **members: Any) -> Script:
-    async def script(_gateway: HostileGateway, _request: web.Request) -> web.StreamResponse:
-        return web.json_response({"reason": reason, "detail": "No.", **members}, status=status)
-
-    return script
 
 
 @pytest.fixture
 async def gateway(authority: Authority) -> AsyncIterator[HostileGateway]:
-    files = authority.mesh("gateway")
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(files.ca))
-    context.load_cert_chain(files.certificate, files.private_key)
-    context.verify_mode = ssl.CERT_REQUIRED
-    hostile = HostileGateway(EnvelopeMaker())
-    app = web.Application()
-    app.router.add_get("/v1/tenants/acme/events", hostile.events)
-    app.router.add_get("/v1/tenants/acme/state", hostile.served_state)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    (port,) = free_ports(1)
-    await web.TCPSite(runner, "127.0.0.1", port, ssl_context=context).start()
-    hostile.address = f"127.0.0.1:{port}"
-    yield hostile
-    await runner.cleanup()
+    async with hostile_gateway(authority.mesh("gateway")) as hostile:
+        yield hostile
 
 
 @pytest.fixture(autouse=True)
@@ -260,6 +203,30 @@ async def test_a_410_that_does_not_prove_itself_moves_nothing(
         await take(stream, 3)
     assert (found := place(stream)) is not None and found.seq == bodies[1][0]
     assert len(gateway.asked) == 1 + event_stream.MOST_REFUSALS
+
+
+async def test_a_gateway_that_says_410_for_ever_is_left_where_the_signed_state_was(
+    gateway: HostileGateway, stream: EventStream
+) -> None:
+    maker = gateway.maker
+    old = made(maker, 2)
+    gone = made(maker, 5)
+    position = maker.position(low=gone[-1][0] - 1)
+    gateway.state = maker.state_statement(position)
+    statement = _json(maker.position_statement(position))
+    gateway.scripts = [
+        serve(*old, stays=False),
+        refuse(410, "last_event_id_outside_replay_window", position=statement),
+    ]
+    items: list[ReceivedEvents | StreamReset] = []
+    with pytest.raises(IntegrityError):
+        async with asyncio.timeout(WITHIN_S):
+            async for item in stream:
+                items.append(item)
+    # The first was true; the same statement once more says nothing about the place after it.
+    assert [type(item) for item in items] == [ReceivedEvents, ReceivedEvents, StreamReset]
+    assert (found := place(stream)) is not None and found.seq == position.high
+    assert stream.counters()["sse_reset_failures_total"] == MOST_REFUSALS - 1
 
 
 async def test_a_refusal_of_the_reader_itself_is_raised(gateway: HostileGateway, stream: EventStream) -> None:

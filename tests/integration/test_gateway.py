@@ -165,10 +165,32 @@ async def test_a_reader_chooses_sources_and_types(mesh: DemoMesh) -> None:
     for query, reason in (
         ("?type=nonsense", "bad-field"),
         ("?sources=acme/billing", "bad-field"),
+        ("?only=deliveries", "bad-field"),
+        ("?only=failures&only=failures", "bad-field"),
         ("?" + "&".join(f"source=acme/s{each}" for each in range(65)), "bad-field"),
     ):
         answer = await get(mesh, "acme-ci", EVENTS + query)
         assert (answer.status, answer.reason) == (400, reason), query
+
+
+async def test_the_failures_of_one_source_are_one_filter_away(mesh: DemoMesh) -> None:
+    position = (await get(mesh, "acme-ci", "/v1/tenants/acme/state")).document["position"]["high"]
+    async with mesh.producer() as producer:
+        await producer.send(TARGET, "nothing-such", b"x")
+    # Deliveries come before and after it, in envelopes of their own seconds.
+    await first_events(mesh, "acme-ci", 4)
+    query = "?source=acme/billing&only=failures"
+    found: list[EventFrame] = []
+    reader = EventReader()
+    async with asyncio.timeout(WITHIN_S):
+        async with client(mesh, "acme-ci").opened(EVENTS + query, {"last-event-id": position}) as response:
+            async for chunk in response.content.iter_any():
+                found += list(reader.feed(chunk))
+                if found:
+                    break
+    for event in found:
+        events = json.loads(event.data)["payload"]["events"]
+        assert any(one["event"] == "snavio.command.failed" for one in events)
 
 
 async def capability(

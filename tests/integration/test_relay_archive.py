@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from services.relay import exporter, rejected_pages
 from services.relay import manifests as present_module
 from services.relay.revocations import Revocations
 from snavio.adapters.embedded.checksums import connect
+from snavio.cli.app import app
 from snavio.clock import ManualClock
 from snavio.domain.signing_scope import Pair, provision, rotate_scope
 from snavio.errors import Conflict, Unavailable
@@ -552,6 +556,27 @@ async def test_a_dispatch_after_its_revocation_is_told_whenever_the_revocation_i
         assert await relay.outbox.cursor() == Cursor(1, 9)
         await relay.exporter.export_once(flush=True)
         assert sum(count for count, _ in after_revocation(relay)) == 12
+
+
+async def test_the_ids_of_commands_that_went_by_an_ended_right_are_listed(tmp_path: Path) -> None:
+    right = RevokedRight(SOURCE, TARGET, NAME, 9, NOW - 2_000_000_000)
+    async with inside(tmp_path) as relay:
+        following = revocations(relay)
+        await relay.intake.take(arrival(TEN, block([1, 65, 1], lane={"acl_version": 4})))
+        async with relay.turn:
+            await following._take([right], Cursor(1, 9))
+        await relay.exporter.export_once(flush=True)
+        await relay.exporter.export_once(flush=True)
+        at = ("acl", "after-revocation", TARGET, "--dir", str(relay.archive_folder), "--unverified")
+        told = json.loads(CliRunner().invoke(app, [*at, "--json"], catch_exceptions=False).stdout)
+        delivered = relay.rows(f"event = '{schema.DELIVERED}'")
+        ids = [str(uuid.UUID(bytes=row["command_id"])) for row in delivered]
+        assert [one["command_id"] for one in told["commands"]] == ids and len(ids) == 12
+        assert {one["late_s"] for one in told["commands"]} == {2.0}
+        shown = CliRunner().invoke(app, list(at), catch_exceptions=False).stdout
+        assert ids[0] in shown and f"{len(ids)} commands to {TARGET}" in shown
+        nobody = CliRunner().invoke(app, [*at[:2], "another", *at[3:]], catch_exceptions=False).stdout
+        assert "No command to another" in nobody
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -14,10 +16,11 @@ from snavio.ports.tenant_streams import StreamEntry
 from snavio.sdk import EventStream, ReceivedEvents
 from snavio.telemetry import schema
 from snavio.wiring import open_tenant_streams
-from tests.support.archived import PATIENCE_S, fields, found
+from tests.support.archived import PATIENCE_S, fields, found, in_archive
 from tests.support.envelopes import ISSUED_NS, EnvelopeMaker
 from tests.support.https import HttpsClient
 from tests.support.mesh import NAME, SOURCE, TARGET, DemoMesh
+from tests.support.terminal import snavio
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 SETTINGS: dict[str, dict[str, object]] = {
@@ -29,8 +32,10 @@ EVENTS = "/v1/tenants/acme/events"
 
 async def furnish(mesh: DemoMesh) -> None:
     async with mesh.operator() as operator:
-        identity = Identity(DEFAULT_TRUST_DOMAIN, IdentityKind.PRINCIPAL, "ci", "acme")
-        await operator.certify(identity, mesh.certificates("acme-ci"))
+        await operator.create_tenant("globex")
+        for tenant in ("acme", "globex"):
+            identity = Identity(DEFAULT_TRUST_DOMAIN, IdentityKind.PRINCIPAL, "ci", tenant)
+            await operator.certify(identity, mesh.certificates(f"{tenant}-ci"))
 
 
 def client(mesh: DemoMesh) -> HttpsClient:
@@ -127,3 +132,36 @@ async def test_without_relay_no_stream_begins(mesh: DemoMesh) -> None:
         assert int(answer.headers["retry-after"]) >= 1
     finally:
         mesh.processes.restart("relay")
+
+
+async def test_explain_finds_in_the_archive_what_no_process_remembers(mesh: DemoMesh, tmp_path: Path) -> None:
+    async with mesh.producer() as producer:
+        sent = [(await producer.send(TARGET, name, b"x")).command_id for name in (NAME, "nothing-such")]
+    for command_id in sent:
+        await found(mesh, in_archive(command_id))
+    for service in ("shield", "fast", "slow"):
+        await asyncio.to_thread(mesh.processes.kill, service)
+        mesh.processes.restart(service)
+    at = ("--config", str(mesh.processes.config))
+
+    async def explained(command_id: str, *more: str) -> subprocess.CompletedProcess[str]:
+        return await asyncio.to_thread(snavio, "explain", command_id, *at, *more, folder=tmp_path)
+
+    delivered = await explained(sent[0])
+    assert delivered.returncode == 0, delivered.stderr
+    assert "snavio.command.delivered" in delivered.stdout and "in the archive, signed" in delivered.stdout
+    told = json.loads((await explained(sent[1], "--json")).stdout)
+    assert (told["found"], told["trace"]) == (False, None)
+    (event,) = told["archived"]
+    assert (event["event"], event["source"], event["reason"]) == (
+        "snavio.command.failed",
+        SOURCE,
+        "route-missing",
+    )
+    # Its own tenant sees it, another one hears of nothing.
+    own = await explained(sent[0], "--as", str(mesh.certificates("acme-ci")))
+    assert own.returncode == 0, own.stderr
+    stranger = await explained(sent[0], "--as", str(mesh.certificates("globex-ci")))
+    assert stranger.returncode == 1 and "snavio.command" not in stranger.stdout
+    unknown = await explained("0190b5c2-8f6e-7cc1-9d3e-2b8c1e5a7f10")
+    assert unknown.returncode == 1 and "No service knows this command" in unknown.stdout

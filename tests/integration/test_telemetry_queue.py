@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -10,9 +11,12 @@ import orjson
 import pytest
 from typer.testing import CliRunner
 
+from snavio.admin.relay import STATUS
 from snavio.cli.app import app
+from snavio.clock import SystemClock
 from snavio.domain.verdict import Verdict
 from snavio.errors import BadRequest, NotAllowed
+from snavio.ports.tenant_streams import StreamEntry
 from snavio.rpc.channel import MeshChannel
 from snavio.rpc.credentials import CertificateFiles
 from snavio.sdk import Consumer
@@ -21,9 +25,12 @@ from snavio.signed.verification import VerifyingKey
 from snavio.telemetry import schema
 from snavio.v1 import relay_pb2 as wire
 from snavio.v1 import signer_pb2
+from snavio.v1.introspection_pb2 import StatusRequest, StatusResponse
+from snavio.wiring import open_tenant_streams
+from tests.support.archived import PATIENCE_S, fields, found
 from tests.support.mesh import NAME, SOURCE, TARGET, TENANT, DemoMesh
 
-PATIENCE_S = 60.0
+SETTINGS: dict[str, dict[str, object]] = {"relay": {"export_after_s": 0.3, "export_few_after_s": 0.3}}
 QUEUE = f"{TENANT}/snavio.telemetry"
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
@@ -54,6 +61,12 @@ async def received(consumer: Consumer, events: int) -> list[dict[str, Any]]:
         async for message in consumer:
             found.append(orjson.loads(message.payload))
             assert message.attrs["source"] == found[-1]["payload"]["source"]
+            failures = [
+                event
+                for event in found[-1]["payload"]["events"]
+                if event["event"] in (schema.FAILED, schema.INVALID)
+            ]
+            assert message.attrs["failures"] == str(len(failures))
             await message.ack()
             delivered = [
                 event
@@ -68,6 +81,7 @@ async def received(consumer: Consumer, events: int) -> list[dict[str, Any]]:
 
 async def test_a_tenant_receives_its_envelopes_and_verifies_them(mesh: DemoMesh) -> None:
     async with mesh.producer() as producer:
+        await producer.send(TARGET, "nothing-such", b"x")
         outcomes = await producer.send_batch([(TARGET, NAME, b"x")] * 20, timeout_s=20)
     assert {outcome.verdict for outcome in outcomes} == {Verdict.DELIVERED}
     async with mesh.consumer(topic=QUEUE) as consumer:
@@ -154,3 +168,40 @@ async def test_nobody_claims_the_name_of_the_meshs_own_topics(mesh: DemoMesh) ->
         with pytest.raises(BadRequest) as raised:
             await operator.claim_target("snavio.telemetry", TENANT)
         assert raised.value.reason == "reserved-name"
+
+
+async def test_age_sent_and_deleted_are_metrics_of_each_tenants_queue(mesh: DemoMesh) -> None:
+    files = CertificateFiles.in_folder(mesh.certificates("operator-admin"))
+    channel = MeshChannel(mesh.addresses["mailbox"], files=files, service="mailbox")
+    try:
+        told = await channel.call(STATUS, StatusRequest(), StatusResponse, timeout_s=PATIENCE_S)
+    finally:
+        await channel.close()
+    gauges = {each.name: each.value for each in told.gauge}
+    label = f'{{tenant="{TENANT}"}}'
+    assert gauges[f"telemetry_queue_sent{label}"] >= gauges[f"telemetry_queue_deleted{label}"] >= 1
+    for name in ("age_seconds", "delayed", "dlq_depth"):
+        assert gauges[f"telemetry_queue_{name}{label}"] >= 0
+
+
+async def test_an_envelope_that_its_queue_refuses_for_good_is_kept_and_told(mesh: DemoMesh) -> None:
+    await asyncio.to_thread(mesh.processes.kill, "relay")
+    place = mesh.processes.mesh.state_dir / "relay" / "streams.db"
+    store = await open_tenant_streams(place, clock=SystemClock())
+    try:
+        window = await store.window(TENANT)
+        body = b"x" * (300 << 10)
+        entry = StreamEntry(
+            window.next_seq, "too-large", SOURCE, "command", 3, time.time_ns(), "b3:none", body
+        )
+        await store.append(TENANT, expected=window, fence=time.time_ns(), drafts=[], entries=[entry])
+    finally:
+        await store.close()
+    mesh.processes.restart("relay")
+    (row,) = await found(mesh, f"event = '{schema.PUBLISH_FAILED}'")
+    told = fields(row)
+    assert (told["tenant"], told["reason"]) == (TENANT, "oversized")
+    kept = mesh.processes.mesh.archive() / "undelivered" / TENANT / f"{window.next_seq}.json"
+    assert kept.name in told["detail"] and kept.read_bytes() == body
+    (row,) = await found(mesh, "reason = 'queue_refused'")
+    assert fields(row)["dropped_events"] == 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +14,7 @@ from snavio.domain.verdict import Verdict
 from snavio.errors import Unavailable
 from snavio.native import Admission, Judgement
 from snavio.rpc.server import Call, Methods
+from snavio.signed.verification import VerifyingKey
 from snavio.v1.batch_pb2 import Batch, Hello, Limits, Run, Verdicts
 from snavio.v1.mailbox_pb2 import (
     AckRequest,
@@ -24,7 +25,15 @@ from snavio.v1.mailbox_pb2 import (
     ReceiveResponse,
     SettleResponse,
 )
-from snavio.v1.signer_pb2 import Keyset, KeyVersion, TenantConfigRequest, TenantConfigResponse
+from snavio.v1.signer_pb2 import (
+    GetPublicKeysRequest,
+    Keyset,
+    KeyVersion,
+    PublicKey,
+    PublicKeys,
+    TenantConfigRequest,
+    TenantConfigResponse,
+)
 from tests.support.pki import Authority
 from tests.support.servers import Served, serving
 
@@ -147,11 +156,20 @@ class ScriptedSigner:
     keys: list[KeyVersion]
     primary: str = "hmac-v1"
     asked: int = 0
+    public_keys: Sequence[VerifyingKey] = ()
 
     def methods(self) -> Methods:
         methods = Methods()
         methods.unary("/snavio.v1.Signer/TenantConfig", self._config, TenantConfigRequest)
+        methods.unary("/snavio.v1.Signer/GetPublicKeys", self._public_keys, GetPublicKeysRequest)
         return methods
+
+    async def _public_keys(self, request: GetPublicKeysRequest, _call: Call) -> PublicKeys:
+        keys = [
+            PublicKey(key_id=key.key_id, public_key=key.public_key, valid_from_unix_ns=key.valid_from_unix_ns)
+            for key in self.public_keys
+        ]
+        return PublicKeys(scope=request.scope, key=keys)
 
     async def _config(self, _request: TenantConfigRequest, call: Call) -> TenantConfigResponse:
         self.asked += 1

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from services.mailbox.oversight import metrics
 from services.mailbox.state.policy import Policies, Policy, topic_rules
 from services.mailbox.state.topics import Limits
 from snavio.adapters.embedded import mailbox_rows
@@ -171,6 +172,13 @@ async def test_a_full_topic_that_takes_new_messages_lets_its_oldest_go_and_says_
             ("snavio.telemetry.dropped", 4)
         ]
         assert (told[0].fields()["tenant"], told[0].fields()["reason"]) == ("acme", "queue_unconsumed")
+        read = metrics.telemetry_queues(bare.delivery)
+        assert read['telemetry_queue_sent{tenant="acme"}'] == 8
+        assert read['telemetry_queue_deleted{tenant="acme"}'] == 0
+        assert read['telemetry_queue_dlq_depth{tenant="acme"}'] == 4
+        assert read['telemetry_queue_age_seconds{tenant="acme"}'] >= 3
+        assert 'telemetry_queue_delayed{tenant="acme"}' in read
+        assert {name.partition("{")[2] for name in read} == {'tenant="acme"}'}, "of no other topic"
 
 
 async def test_what_ages_out_of_another_topic_is_no_lost_telemetry() -> None:

@@ -34,7 +34,7 @@ LOADED = {
     "snavio.v1": "batch_pb2 mailbox_pb2 signer_pb2",
 }
 """Modules by package. A line that is added here is paid for by every program that sends a command."""
-READ_EVENTS = ("snavio.sdk.event_stream",)
+READ_EVENTS = ("snavio.sdk.event_stream", "snavio.sdk.own_events")
 """Modules that need the extra `events`, and are imported when somebody asks for what is in them."""
 SERVER_SIDE = (
     "services",

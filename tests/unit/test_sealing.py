@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from services.relay.sealing import Sealing
-from services.relay.tenant_keys import TenantAnswer
+from services.relay.tenant_keys import TenantAnswer, TenantOrder
 from snavio.clock import ManualClock
 from snavio.domain.stream import OutsideReplayWindow, Position
 from snavio.errors import Unavailable
 from snavio.native import uuid7
 from snavio.ports.tenant_streams import NewDraft, StreamEntry, TenantStreams
+from snavio.signed.verification import VerifyingKey
 from snavio.wiring import open_tenant_streams
 from tests.support.sealing import TenantSigner, verified_events
 
@@ -58,6 +60,40 @@ class SealingTable:
             clock=self.clock,
             fence=fence,
         )
+
+
+class Interrupted:
+    """A Signer that is away for a minute from a call on, which it may still have done."""
+
+    def __init__(self, inner: TenantSigner, at: int, *, answers: bool) -> None:
+        self._inner, self._at, self._answers = inner, at, answers
+        self.calls = 0
+        self._until_ns = 0
+
+    async def _called(self, call: Awaitable[Any]) -> Any:
+        self.calls += 1
+        now = self._inner.clock.mono_ns()
+        first = self.calls == self._at
+        if first:
+            self._until_ns = now + 60_000_000_000
+        if now < self._until_ns:
+            if first and self._answers:
+                await call
+            else:
+                cast(Coroutine[Any, Any, Any], call).close()
+            raise Unavailable("Signer is away.")
+        return await call
+
+    async def sign(self, orders: Sequence[TenantOrder]) -> list[TenantAnswer]:
+        found: list[TenantAnswer] = await self._called(self._inner.sign(orders))
+        return found
+
+    async def provision(self, tenant: str) -> None:
+        await self._called(self._inner.provision(tenant))
+
+    async def ever(self, tenant: str) -> Sequence[VerifyingKey]:
+        found: Sequence[VerifyingKey] = await self._called(self._inner.ever(tenant))
+        return found
 
 
 @pytest.fixture
@@ -116,6 +152,35 @@ async def test_while_signer_is_away_nothing_leaves_and_nothing_is_lost(table: Se
     table.signing.away = False
     await table.sealing.seal()
     assert await table.events("acme") == [1, 2, 3]
+
+
+async def test_signer_may_be_away_for_a_minute_before_and_after_each_of_its_answers(
+    table: SealingTable,
+) -> None:
+    """At every call of a life: keys, signatures and provision; the answer may be lost as well as the question."""
+    told = 0
+    for silent in range(1, 9):
+        for answers in (False, True):
+            signer = Interrupted(table.signing, silent, answers=answers)
+            sealing = Sealing(
+                streams=table.streams,
+                signing=signer,
+                knows=table.known.__contains__,
+                clock=table.clock,
+                fence=7,
+            )
+            tenant = f"t{silent}{answers:d}".lower()
+            table.known.add(tenant)
+            for _ in range(4):
+                await table.draft("acme", told := told + 1)
+                await table.draft(tenant, told)
+                for _ in range(12):
+                    with suppress(Unavailable):
+                        await sealing.seal()
+                    table.clock.advance(seconds=5.0)
+            assert signer.calls >= silent, "it was interrupted"
+            assert await table.events(tenant) == list(range(told - 3, told + 1))
+    assert await table.events("acme") == list(range(1, told + 1))
 
 
 async def test_a_tenant_without_a_key_is_parked_alone_and_provisioned_when_it_is_known(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from snavio.native import canonical_json
 from snavio.signed.stream_chain import ChainEnd, EnvelopeFault, EnvelopeRefused, StreamChain
 from snavio.signed.verification import VerifyingKey
 from tests.support.envelopes import EnvelopeMaker
+from tests.vectors import stream_envelopes
 
 
 class Asked:
@@ -171,6 +173,21 @@ async def test_unknown_keys_are_asked_for_once_a_second() -> None:
     assert asked.times == 2
 
 
+async def test_a_key_that_was_ended_at_once_counts_no_longer_than_its_keys_are_kept() -> None:
+    maker, clock = EnvelopeMaker(), ManualClock()
+    asked = Asked(*maker.keys)
+    chain = StreamChain("acme", keys=asked, clock=clock, after=None)
+    await chain.verify(maker.next())
+    # As after an emergency rotation: Signer does not name it any more.
+    asked.keys = []
+    clock.advance(seconds=299)
+    await chain.verify(maker.next())
+    clock.advance(seconds=2)
+    with pytest.raises(EnvelopeRefused) as refused:
+        await chain.verify(maker.next())
+    assert (refused.value.fault, asked.times) == (EnvelopeFault.SIGNATURE, 2)
+
+
 async def test_a_rotated_key_signs_from_its_time_on() -> None:
     maker = EnvelopeMaker()
     reader = StreamChain(
@@ -187,3 +204,31 @@ async def test_a_rotated_key_signs_from_its_time_on() -> None:
     asked.keys.append(VerifyingKey(ended.key_id, ended.public_key, 0, 1))
     clock.advance(seconds=2.0)
     assert await refused(reader, maker.next()) is EnvelopeFault.SIGNATURE
+
+
+async def test_the_shared_envelopes_are_those_of_their_maker_and_are_judged_as_they_say() -> None:
+    assert stream_envelopes.PATH.read_text("ascii") == stream_envelopes.text()
+    shared = json.loads(stream_envelopes.text())
+    keys = [
+        VerifyingKey(
+            key["key_id"],
+            bytes.fromhex(key["public_key"]),
+            int(key["valid_from_unix_ns"]),
+            int(key["valid_until_unix_ns"]),
+        )
+        for key in shared["keys"]
+    ]
+
+    async def known() -> list[VerifyingKey]:
+        return keys
+
+    for case in shared["cases"]:
+        after = case["after"]
+        end = None if after is None else ChainEnd(int(after["seq"]), after["digest"] or None)
+        chain = StreamChain("acme", keys=known, clock=ManualClock(), after=end, gaps=case["gaps"])
+        for body, expected in zip(case["bodies"], case["outcomes"], strict=True):
+            try:
+                said = (await chain.verify(bytes.fromhex(body))).digest
+            except EnvelopeRefused as refused:
+                said = "refused" if expected == "refused" else refused.fault.value
+            assert said == expected, case["title"]

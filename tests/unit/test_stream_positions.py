@@ -27,10 +27,12 @@ from snavio.signed.stream_envelope import (
     decoded,
     encoded,
     envelope_verified,
+    form_within,
     signed_form,
     with_signature,
 )
 from snavio.signed.verification import VerifyingKey
+from tests.support.envelopes import EnvelopeMaker
 
 MALFORMED = [
     " ",
@@ -180,3 +182,13 @@ def test_bytes_that_are_not_canonical_are_no_envelope() -> None:
 def test_what_is_outside_the_window_is_a_failed_precondition_on_the_wire() -> None:
     assert code_of(OutsideReplayWindow(10)) is grpc.StatusCode.FAILED_PRECONDITION
     assert code_of(Conflict("")) is grpc.StatusCode.ALREADY_EXISTS
+
+
+@pytest.mark.parametrize("signature", ["ab" * 64, "", 'x"y', "ü"])
+@pytest.mark.parametrize("text", ["plain", '"signature":"', '\\"signature\\":\\"', "\u2028"])
+def test_the_signed_form_within_a_body_is_that_of_the_envelope(signature: str, text: str) -> None:
+    envelope = replace(
+        EnvelopeMaker().unsigned(), type=text, payload={"source": text, "events": [{"signature": signature}]}
+    )
+    signed = replace(envelope, signature=signature)
+    assert form_within(encoded(signed), signed) == signed_form(envelope)

@@ -2617,6 +2617,152 @@ func (x *ChangeResponse) GetToken() []byte {
 	return nil
 }
 
+// A command that might be sent.
+type ProbeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// `<owner tenant>/<target>`.
+	Topic string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	// `<tenant>/<service>`.
+	Source string `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`
+	// The command's id; empty to ask about room only.
+	CommandId     string `protobuf:"bytes,3,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProbeRequest) Reset() {
+	*x = ProbeRequest{}
+	mi := &file_snavio_v1_mailbox_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProbeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProbeRequest) ProtoMessage() {}
+
+func (x *ProbeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_snavio_v1_mailbox_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProbeRequest.ProtoReflect.Descriptor instead.
+func (*ProbeRequest) Descriptor() ([]byte, []int) {
+	return file_snavio_v1_mailbox_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *ProbeRequest) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *ProbeRequest) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *ProbeRequest) GetCommandId() string {
+	if x != nil {
+		return x.CommandId
+	}
+	return ""
+}
+
+// State of a topic for one command.
+type ProbeResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Messages that wait or are leased.
+	Waiting uint64 `protobuf:"varint,1,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	// Messages that still fit.
+	Room uint64 `protobuf:"varint,2,opt,name=room,proto3" json:"room,omitempty"`
+	// Why there is no room, in one sentence.
+	Full string `protobuf:"bytes,3,opt,name=full,proto3" json:"full,omitempty"`
+	// The message that was stored under this id; 0 for an id that is not known.
+	FirstMsgId uint64 `protobuf:"fixed64,4,opt,name=first_msg_id,json=firstMsgId,proto3" json:"first_msg_id,omitempty"`
+	// When it was stored, nanoseconds since the epoch; 0 if that was before the mailbox last started.
+	FirstStoredUnixNs int64 `protobuf:"varint,5,opt,name=first_stored_unix_ns,json=firstStoredUnixNs,proto3" json:"first_stored_unix_ns,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *ProbeResponse) Reset() {
+	*x = ProbeResponse{}
+	mi := &file_snavio_v1_mailbox_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProbeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProbeResponse) ProtoMessage() {}
+
+func (x *ProbeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_snavio_v1_mailbox_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProbeResponse.ProtoReflect.Descriptor instead.
+func (*ProbeResponse) Descriptor() ([]byte, []int) {
+	return file_snavio_v1_mailbox_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *ProbeResponse) GetWaiting() uint64 {
+	if x != nil {
+		return x.Waiting
+	}
+	return 0
+}
+
+func (x *ProbeResponse) GetRoom() uint64 {
+	if x != nil {
+		return x.Room
+	}
+	return 0
+}
+
+func (x *ProbeResponse) GetFull() string {
+	if x != nil {
+		return x.Full
+	}
+	return ""
+}
+
+func (x *ProbeResponse) GetFirstMsgId() uint64 {
+	if x != nil {
+		return x.FirstMsgId
+	}
+	return 0
+}
+
+func (x *ProbeResponse) GetFirstStoredUnixNs() int64 {
+	if x != nil {
+		return x.FirstStoredUnixNs
+	}
+	return 0
+}
+
 var File_snavio_v1_mailbox_proto protoreflect.FileDescriptor
 
 const file_snavio_v1_mailbox_proto_rawDesc = "" +
@@ -2826,7 +2972,19 @@ const file_snavio_v1_mailbox_proto_rawDesc = "" +
 	"\amatched\x18\x01 \x01(\x04R\amatched\x12\x18\n" +
 	"\achanged\x18\x02 \x01(\x04R\achanged\x12.\n" +
 	"\x06sample\x18\x03 \x03(\v2\x16.snavio.v1.MessageViewR\x06sample\x12\x14\n" +
-	"\x05token\x18\x04 \x01(\fR\x05token*\xa3\x01\n" +
+	"\x05token\x18\x04 \x01(\fR\x05token\"[\n" +
+	"\fProbeRequest\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x16\n" +
+	"\x06source\x18\x02 \x01(\tR\x06source\x12\x1d\n" +
+	"\n" +
+	"command_id\x18\x03 \x01(\tR\tcommandId\"\xa4\x01\n" +
+	"\rProbeResponse\x12\x18\n" +
+	"\awaiting\x18\x01 \x01(\x04R\awaiting\x12\x12\n" +
+	"\x04room\x18\x02 \x01(\x04R\x04room\x12\x12\n" +
+	"\x04full\x18\x03 \x01(\tR\x04full\x12 \n" +
+	"\ffirst_msg_id\x18\x04 \x01(\x06R\n" +
+	"firstMsgId\x12/\n" +
+	"\x14first_stored_unix_ns\x18\x05 \x01(\x03R\x11firstStoredUnixNs*\xa3\x01\n" +
 	"\n" +
 	"Standstill\x12\x1a\n" +
 	"\x16STANDSTILL_UNSPECIFIED\x10\x00\x12\x15\n" +
@@ -2857,7 +3015,7 @@ const file_snavio_v1_mailbox_proto_rawDesc = "" +
 	"\x10OPERATION_CANCEL\x10\x01\x12\x14\n" +
 	"\x10OPERATION_RESUME\x10\x02\x12\x15\n" +
 	"\x11OPERATION_REQUEUE\x10\x03\x12\x13\n" +
-	"\x0fOPERATION_PURGE\x10\x042\xad\x05\n" +
+	"\x0fOPERATION_PURGE\x10\x042\xe9\x05\n" +
 	"\aMailbox\x12;\n" +
 	"\n" +
 	"SendStream\x12\x14.snavio.v1.SendBatch\x1a\x13.snavio.v1.Verdicts(\x010\x01\x127\n" +
@@ -2871,7 +3029,8 @@ const file_snavio_v1_mailbox_proto_rawDesc = "" +
 	"RecvStream\x12\x1c.snavio.v1.RecvStreamRequest\x1a\x1a.snavio.v1.ReceiveResponse(\x010\x01\x127\n" +
 	"\x04Peek\x12\x16.snavio.v1.PeekRequest\x1a\x17.snavio.v1.ListResponse\x127\n" +
 	"\x04List\x12\x16.snavio.v1.ListRequest\x1a\x17.snavio.v1.ListResponse\x12=\n" +
-	"\x06Change\x12\x18.snavio.v1.ChangeRequest\x1a\x19.snavio.v1.ChangeResponseBR\n" +
+	"\x06Change\x12\x18.snavio.v1.ChangeRequest\x1a\x19.snavio.v1.ChangeResponse\x12:\n" +
+	"\x05Probe\x12\x17.snavio.v1.ProbeRequest\x1a\x18.snavio.v1.ProbeResponseBR\n" +
 	"\x0flocal.snavio.v1P\x01Z\x18snavio.local/go/snaviov1\xaa\x02\tSnavio.V1\xca\x02\tSnavio\\V1\xea\x02\n" +
 	"Snavio::V1b\x06proto3"
 
@@ -2888,7 +3047,7 @@ func file_snavio_v1_mailbox_proto_rawDescGZIP() []byte {
 }
 
 var file_snavio_v1_mailbox_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_snavio_v1_mailbox_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_snavio_v1_mailbox_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_snavio_v1_mailbox_proto_goTypes = []any{
 	(Standstill)(0),           // 0: snavio.v1.Standstill
 	(Settlement)(0),           // 1: snavio.v1.Settlement
@@ -2922,39 +3081,41 @@ var file_snavio_v1_mailbox_proto_goTypes = []any{
 	(*ListResponse)(nil),      // 29: snavio.v1.ListResponse
 	(*ChangeRequest)(nil),     // 30: snavio.v1.ChangeRequest
 	(*ChangeResponse)(nil),    // 31: snavio.v1.ChangeResponse
-	nil,                       // 32: snavio.v1.NewMessage.AttrsEntry
-	nil,                       // 33: snavio.v1.TopicStats.DiedEntry
-	nil,                       // 34: snavio.v1.Filter.AttributeEntry
-	nil,                       // 35: snavio.v1.MessageView.AttributeEntry
-	(*Run)(nil),               // 36: snavio.v1.Run
-	(*Hello)(nil),             // 37: snavio.v1.Hello
-	(*BatchHeader)(nil),       // 38: snavio.v1.BatchHeader
-	(*Verdicts)(nil),          // 39: snavio.v1.Verdicts
+	(*ProbeRequest)(nil),      // 32: snavio.v1.ProbeRequest
+	(*ProbeResponse)(nil),     // 33: snavio.v1.ProbeResponse
+	nil,                       // 34: snavio.v1.NewMessage.AttrsEntry
+	nil,                       // 35: snavio.v1.TopicStats.DiedEntry
+	nil,                       // 36: snavio.v1.Filter.AttributeEntry
+	nil,                       // 37: snavio.v1.MessageView.AttributeEntry
+	(*Run)(nil),               // 38: snavio.v1.Run
+	(*Hello)(nil),             // 39: snavio.v1.Hello
+	(*BatchHeader)(nil),       // 40: snavio.v1.BatchHeader
+	(*Verdicts)(nil),          // 41: snavio.v1.Verdicts
 }
 var file_snavio_v1_mailbox_proto_depIdxs = []int32{
-	36, // 0: snavio.v1.TopicRuns.run:type_name -> snavio.v1.Run
-	37, // 1: snavio.v1.SendBatch.hello:type_name -> snavio.v1.Hello
-	38, // 2: snavio.v1.SendBatch.header:type_name -> snavio.v1.BatchHeader
+	38, // 0: snavio.v1.TopicRuns.run:type_name -> snavio.v1.Run
+	39, // 1: snavio.v1.SendBatch.hello:type_name -> snavio.v1.Hello
+	40, // 2: snavio.v1.SendBatch.header:type_name -> snavio.v1.BatchHeader
 	5,  // 3: snavio.v1.SendBatch.topic:type_name -> snavio.v1.TopicRuns
 	8,  // 4: snavio.v1.SendRequest.message:type_name -> snavio.v1.NewMessage
-	32, // 5: snavio.v1.NewMessage.attrs:type_name -> snavio.v1.NewMessage.AttrsEntry
-	36, // 6: snavio.v1.LeasedBatch.run:type_name -> snavio.v1.Run
+	34, // 5: snavio.v1.NewMessage.attrs:type_name -> snavio.v1.NewMessage.AttrsEntry
+	38, // 6: snavio.v1.LeasedBatch.run:type_name -> snavio.v1.Run
 	13, // 7: snavio.v1.StoredCommand.attr:type_name -> snavio.v1.StoredAttribute
 	11, // 8: snavio.v1.ReceiveResponse.batch:type_name -> snavio.v1.LeasedBatch
 	0,  // 9: snavio.v1.ReceiveResponse.standstill:type_name -> snavio.v1.Standstill
 	15, // 10: snavio.v1.AckRequest.receipts:type_name -> snavio.v1.Receipts
 	15, // 11: snavio.v1.NackRequest.receipts:type_name -> snavio.v1.Receipts
 	15, // 12: snavio.v1.ExtendRequest.receipts:type_name -> snavio.v1.Receipts
-	33, // 13: snavio.v1.TopicStats.died:type_name -> snavio.v1.TopicStats.DiedEntry
+	35, // 13: snavio.v1.TopicStats.died:type_name -> snavio.v1.TopicStats.DiedEntry
 	21, // 14: snavio.v1.StatsResponse.topic:type_name -> snavio.v1.TopicStats
 	10, // 15: snavio.v1.RecvStreamRequest.open:type_name -> snavio.v1.ReceiveRequest
 	3,  // 16: snavio.v1.AttemptRecord.outcome:type_name -> snavio.v1.AttemptOutcome
 	2,  // 17: snavio.v1.Filter.state:type_name -> snavio.v1.MessageState
-	34, // 18: snavio.v1.Filter.attribute:type_name -> snavio.v1.Filter.AttributeEntry
+	36, // 18: snavio.v1.Filter.attribute:type_name -> snavio.v1.Filter.AttributeEntry
 	25, // 19: snavio.v1.ListRequest.filter:type_name -> snavio.v1.Filter
 	2,  // 20: snavio.v1.MessageView.state:type_name -> snavio.v1.MessageState
 	24, // 21: snavio.v1.MessageView.attempt_record:type_name -> snavio.v1.AttemptRecord
-	35, // 22: snavio.v1.MessageView.attribute:type_name -> snavio.v1.MessageView.AttributeEntry
+	37, // 22: snavio.v1.MessageView.attribute:type_name -> snavio.v1.MessageView.AttributeEntry
 	28, // 23: snavio.v1.ListResponse.message:type_name -> snavio.v1.MessageView
 	4,  // 24: snavio.v1.ChangeRequest.operation:type_name -> snavio.v1.Operation
 	25, // 25: snavio.v1.ChangeRequest.filter:type_name -> snavio.v1.Filter
@@ -2970,19 +3131,21 @@ var file_snavio_v1_mailbox_proto_depIdxs = []int32{
 	26, // 35: snavio.v1.Mailbox.Peek:input_type -> snavio.v1.PeekRequest
 	27, // 36: snavio.v1.Mailbox.List:input_type -> snavio.v1.ListRequest
 	30, // 37: snavio.v1.Mailbox.Change:input_type -> snavio.v1.ChangeRequest
-	39, // 38: snavio.v1.Mailbox.SendStream:output_type -> snavio.v1.Verdicts
-	9,  // 39: snavio.v1.Mailbox.Send:output_type -> snavio.v1.SendResponse
-	14, // 40: snavio.v1.Mailbox.Receive:output_type -> snavio.v1.ReceiveResponse
-	19, // 41: snavio.v1.Mailbox.Ack:output_type -> snavio.v1.SettleResponse
-	19, // 42: snavio.v1.Mailbox.Nack:output_type -> snavio.v1.SettleResponse
-	19, // 43: snavio.v1.Mailbox.Extend:output_type -> snavio.v1.SettleResponse
-	22, // 44: snavio.v1.Mailbox.Stats:output_type -> snavio.v1.StatsResponse
-	14, // 45: snavio.v1.Mailbox.RecvStream:output_type -> snavio.v1.ReceiveResponse
-	29, // 46: snavio.v1.Mailbox.Peek:output_type -> snavio.v1.ListResponse
-	29, // 47: snavio.v1.Mailbox.List:output_type -> snavio.v1.ListResponse
-	31, // 48: snavio.v1.Mailbox.Change:output_type -> snavio.v1.ChangeResponse
-	38, // [38:49] is the sub-list for method output_type
-	27, // [27:38] is the sub-list for method input_type
+	32, // 38: snavio.v1.Mailbox.Probe:input_type -> snavio.v1.ProbeRequest
+	41, // 39: snavio.v1.Mailbox.SendStream:output_type -> snavio.v1.Verdicts
+	9,  // 40: snavio.v1.Mailbox.Send:output_type -> snavio.v1.SendResponse
+	14, // 41: snavio.v1.Mailbox.Receive:output_type -> snavio.v1.ReceiveResponse
+	19, // 42: snavio.v1.Mailbox.Ack:output_type -> snavio.v1.SettleResponse
+	19, // 43: snavio.v1.Mailbox.Nack:output_type -> snavio.v1.SettleResponse
+	19, // 44: snavio.v1.Mailbox.Extend:output_type -> snavio.v1.SettleResponse
+	22, // 45: snavio.v1.Mailbox.Stats:output_type -> snavio.v1.StatsResponse
+	14, // 46: snavio.v1.Mailbox.RecvStream:output_type -> snavio.v1.ReceiveResponse
+	29, // 47: snavio.v1.Mailbox.Peek:output_type -> snavio.v1.ListResponse
+	29, // 48: snavio.v1.Mailbox.List:output_type -> snavio.v1.ListResponse
+	31, // 49: snavio.v1.Mailbox.Change:output_type -> snavio.v1.ChangeResponse
+	33, // 50: snavio.v1.Mailbox.Probe:output_type -> snavio.v1.ProbeResponse
+	39, // [39:51] is the sub-list for method output_type
+	27, // [27:39] is the sub-list for method input_type
 	27, // [27:27] is the sub-list for extension type_name
 	27, // [27:27] is the sub-list for extension extendee
 	0,  // [0:27] is the sub-list for field type_name
@@ -3001,7 +3164,7 @@ func file_snavio_v1_mailbox_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_snavio_v1_mailbox_proto_rawDesc), len(file_snavio_v1_mailbox_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   31,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

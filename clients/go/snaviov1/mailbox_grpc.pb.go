@@ -30,6 +30,7 @@ const (
 	Mailbox_Peek_FullMethodName       = "/snavio.v1.Mailbox/Peek"
 	Mailbox_List_FullMethodName       = "/snavio.v1.Mailbox/List"
 	Mailbox_Change_FullMethodName     = "/snavio.v1.Mailbox/Change"
+	Mailbox_Probe_FullMethodName      = "/snavio.v1.Mailbox/Probe"
 )
 
 // MailboxClient is the client API for Mailbox service.
@@ -67,6 +68,8 @@ type MailboxClient interface {
 	// Cancels, resumes, requeues or purges messages, by id or by filter. A change by filter takes two calls: a preview,
 	// and the same request with the preview's token. Durable before the answer.
 	Change(ctx context.Context, in *ChangeRequest, opts ...grpc.CallOption) (*ChangeResponse, error)
+	// Tells Slow what a command to a topic would meet, without storing anything.
+	Probe(ctx context.Context, in *ProbeRequest, opts ...grpc.CallOption) (*ProbeResponse, error)
 }
 
 type mailboxClient struct {
@@ -193,6 +196,16 @@ func (c *mailboxClient) Change(ctx context.Context, in *ChangeRequest, opts ...g
 	return out, nil
 }
 
+func (c *mailboxClient) Probe(ctx context.Context, in *ProbeRequest, opts ...grpc.CallOption) (*ProbeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ProbeResponse)
+	err := c.cc.Invoke(ctx, Mailbox_Probe_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // MailboxServer is the server API for Mailbox service.
 // All implementations must embed UnimplementedMailboxServer
 // for forward compatibility.
@@ -228,6 +241,8 @@ type MailboxServer interface {
 	// Cancels, resumes, requeues or purges messages, by id or by filter. A change by filter takes two calls: a preview,
 	// and the same request with the preview's token. Durable before the answer.
 	Change(context.Context, *ChangeRequest) (*ChangeResponse, error)
+	// Tells Slow what a command to a topic would meet, without storing anything.
+	Probe(context.Context, *ProbeRequest) (*ProbeResponse, error)
 	mustEmbedUnimplementedMailboxServer()
 }
 
@@ -270,6 +285,9 @@ func (UnimplementedMailboxServer) List(context.Context, *ListRequest) (*ListResp
 }
 func (UnimplementedMailboxServer) Change(context.Context, *ChangeRequest) (*ChangeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Change not implemented")
+}
+func (UnimplementedMailboxServer) Probe(context.Context, *ProbeRequest) (*ProbeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Probe not implemented")
 }
 func (UnimplementedMailboxServer) mustEmbedUnimplementedMailboxServer() {}
 func (UnimplementedMailboxServer) testEmbeddedByValue()                 {}
@@ -468,6 +486,24 @@ func _Mailbox_Change_Handler(srv interface{}, ctx context.Context, dec func(inte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Mailbox_Probe_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ProbeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MailboxServer).Probe(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Mailbox_Probe_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MailboxServer).Probe(ctx, req.(*ProbeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Mailbox_ServiceDesc is the grpc.ServiceDesc for Mailbox service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -510,6 +546,10 @@ var Mailbox_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Change",
 			Handler:    _Mailbox_Change_Handler,
+		},
+		{
+			MethodName: "Probe",
+			Handler:    _Mailbox_Probe_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -6,7 +6,9 @@ import { createInterface } from "node:readline";
 import { sign, signedText } from "./command.js";
 import { Consumer, type NackOptions } from "./consumer.js";
 import { enrol } from "./enrol.js";
+import { Chain, EnvelopeError, publicKey } from "./envelopes.js";
 import { meshError } from "./errors.js";
+import { Events } from "./events.js";
 import { readResponse, type Delivery } from "./hashes.js";
 import { Identity } from "./identity.js";
 import { Producer, type Message, type Outcome } from "./producer.js";
@@ -117,6 +119,36 @@ const operations: Record<string, (r: Plain) => Plain | Promise<Plain>> = {
     const first = await open.submit(command);
     return { verdicts: [first.verdict, (await open.submit(command)).verdict] };
   },
+  verify(r) {
+    const keys = (r["keys"] as Plain[]).map((one) => publicKey(
+      one["key_id"], bytes(one["public_key"]), BigInt(one["valid_from_unix_ns"]), BigInt(one["valid_until_unix_ns"])));
+    const after = r["after"] as Plain | null;
+    const end = after === null ? undefined : { seq: BigInt(after["seq"]), digest: after["digest"] as string };
+    const chain = new Chain(r["tenant"], keys, end, r["gaps"] ?? false);
+    return { outcomes: (r["bodies"] as string[]).map((body) => outcomeOfEnvelope(chain, bytes(body))) };
+  },
+  async events(r) {
+    const reader = await Identity.open({ folder: r["folder"], signer: r["signer"] });
+    const after = r["after"] as Plain | null | undefined;
+    const events = new Events({
+      gateway: r["gateway"], signer: r["signer"], identity: reader, tenant: r["tenant"], longestPauseMs: 100,
+      sources: r["sources"] ?? [],
+      ...(after == null ? {} : { bookmark: { seq: BigInt(after["seq"]), digest: after["digest"] as string } }),
+    });
+    const items: Plain[] = [];
+    try {
+      for await (const { envelope, reset } of events) {
+        if (items.length === r["most"]) break;
+        items.push(envelope === undefined ? { reset: String(reset!.position.high) }
+          : { seq: String(envelope.seq), source: envelope.source, events: envelope.events });
+      }
+      const place = events.bookmark!;
+      return { items, bookmark: { seq: String(place.seq), digest: place.digest } };
+    } finally {
+      events.close();
+      reader.close();
+    }
+  },
   async renew() {
     await identity!.renew();
     return {};
@@ -155,6 +187,15 @@ const operations: Record<string, (r: Plain) => Plain | Promise<Plain>> = {
     return {};
   },
 };
+
+function outcomeOfEnvelope(chain: Chain, body: Buffer): string {
+  try {
+    return chain.verify(body).digest;
+  } catch (error) {
+    if (error instanceof EnvelopeError) return error.fault;
+    throw error;
+  }
+}
 
 function certificate(): Plain {
   return { spiffe_id: identity!.spiffeId, not_after_unix_ns: identity!.bundle.notAfterMs * 1e6 };

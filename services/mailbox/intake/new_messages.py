@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-import struct
 from collections.abc import Sequence
 
 from services.mailbox.access.quotas import QuotaTake
-from services.mailbox.intake.batch_intake import Admits, BatchIntake
+from services.mailbox.intake.batch_intake import FIRST, Admits, BatchIntake
 from services.mailbox.intake.commits import Commits, Committed, Outcome
 from services.mailbox.state.delivery import Delivery
 from services.mailbox.state.receipts import ID_STRIDE
@@ -39,7 +38,6 @@ COMMIT_SECONDS = 10.0
 _NAME = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _OWN = re.compile(rf"({_NAME})/own/[a-z0-9][a-z0-9._-]{{0,127}}")
 _ROUTE = re.compile(rf"{_NAME}/[a-z0-9][a-z0-9._-]{{0,127}}")
-_FIRST = struct.Struct("<IiQ")
 _NEW = Verdict.DELIVERED
 
 
@@ -222,7 +220,7 @@ def _ids(send: Send, committed: Committed) -> list[int]:
         _, codes, firsts = next(found)
         own = iter(range(next(stored) * ID_STRIDE, 1 << 64)) if _NEW in codes else iter(())
         ids = [next(own) if code == _NEW else 0 for code in codes]
-        for index, number, at in _FIRST.iter_unpack(firsts):
+        for index, number, at, _ in FIRST.iter_unpack(firsts):
             if codes[index] == Verdict.DUPLICATE:
                 ids[index] = at if number < 0 else committed.keyed_ids[number] * ID_STRIDE + at
         told += ids

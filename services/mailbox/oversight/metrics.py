@@ -14,6 +14,7 @@ from services.mailbox.delivery.standstill import Standstill, standstill
 from services.mailbox.state.delivery import Delivery
 from services.mailbox.state.policy import Policies, Policy
 from services.mailbox.state.topics import Limits, Topic
+from snavio.domain.queue_address import TELEMETRY_NAME
 
 MOST_TOPICS = 50
 DLQ_TOTAL, PRUNED_TOTAL, REJECTED_TOTAL = "dlq_total", "pruned_total", "rejected_total"
@@ -47,6 +48,27 @@ def gauges(delivery: Delivery) -> dict[str, float]:
         told[labelled("dlq_depth", topic=topic.name)] = topic.dead
         told[labelled("canceled", topic=topic.name)] = topic.canceled
         told[labelled("delivered_retained", topic=topic.name)] = topic.delivered
+    return told
+
+
+def telemetry_queues(delivery: Delivery) -> dict[str, float]:
+    """Age of the oldest, delayed, sent and deleted messages of tenants' telemetry queues, the oldest ones first."""
+    found = [
+        (counts.oldest_age_ms, topic)
+        for name in delivery.topics.names()
+        if name.partition("/")[2] == TELEMETRY_NAME
+        and (topic := delivery.topics.topic(name)) is not None
+        and (counts := delivery.topics.counts(name)) is not None
+    ]
+    told: dict[str, float] = {}
+    for age_ms, topic in heapq.nlargest(MOST_TOPICS, found, key=lambda one: one[0]):
+        tenant = topic.tenant
+        told[labelled("telemetry_queue_age_seconds", tenant=tenant)] = age_ms / 1000
+        delayed = sum(hi - lo for batch in topic.batches.values() for lo, hi, _ in batch.delayed)
+        told[labelled("telemetry_queue_delayed", tenant=tenant)] = delayed
+        told[labelled("telemetry_queue_sent", tenant=tenant)] = topic.stored_total
+        told[labelled("telemetry_queue_deleted", tenant=tenant)] = topic.acked_total
+        told[labelled("telemetry_queue_dlq_depth", tenant=tenant)] = topic.dead
     return told
 
 

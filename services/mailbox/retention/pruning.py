@@ -32,6 +32,7 @@ from snavio.domain.message import DeadReason, MessageState
 from snavio.domain.queue_address import TELEMETRY_NAME
 from snavio.errors import SnavioError
 from snavio.host.background import background
+from snavio.native import format_timestamp
 from snavio.ports.mailbox_store import BatchRecord, MailboxStore, Progress
 from snavio.telemetry.events import Event, EventJournal, TelemetryDropped
 from snavio.telemetry.schema import DLQ_PRUNED
@@ -92,6 +93,8 @@ class Retention:
         self._cursors: dict[tuple[str, MessageState], int] = {}
         # Telemetry that expired in its queue and was told of, by topic; of topics that exist.
         self._unconsumed: dict[str, int] = {}
+        # The count of what was acknowledged, and when it last grew; of the same topics.
+        self._taken: dict[str, tuple[int, int]] = {}
         self._log = structlog.get_logger()
 
     async def step(self) -> None:
@@ -208,6 +211,11 @@ class Retention:
         """Tell a tenant, once for each look, that telemetry went from its queue unread."""
         if topic.name.partition("/")[2] != TELEMETRY_NAME:
             return
+        taken, taken_unix_ns = self._taken.get(topic.name, (0, 0))
+        if topic.acked_total != taken:
+            # Within a look; it is told in days.
+            taken_unix_ns = self._clock.unix_ns()
+            self._taken[topic.name] = (topic.acked_total, taken_unix_ns)
         expired = topic.died.get(DeadReason.EXPIRED, 0)
         # A topic that was let go of and came back counts from nothing.
         news = expired - min(expired, self._unconsumed.get(topic.name, 0))
@@ -217,7 +225,8 @@ class Retention:
         age_s = (
             max(0.0, (self._clock.unix_ns() - topic.oldest_unix_ns) / 1e9) if topic.oldest_unix_ns else 0.0
         )
-        event = TelemetryDropped(topic.tenant, news, "queue_unconsumed", age_s, None)
+        last = format_timestamp(taken_unix_ns) if taken_unix_ns else None
+        event = TelemetryDropped(topic.tenant, news, "queue_unconsumed", age_s, last)
         self._events.record(event, at_unix_ns=self._clock.unix_ns())
 
     async def _oldest_on_disk(self, topic: Topic, *, default: int) -> int:

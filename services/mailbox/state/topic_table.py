@@ -88,6 +88,19 @@ class TopicTable:
             topic = self.by_name[name] = Topic(name)
         topic.add(messages, shard)
 
+    def room(self, name: str, shard: int = 0) -> tuple[int, str]:
+        """Messages that still fit, and the refusal that one more would get; nothing is taken up."""
+        topic, tenant = self.by_name.get(name), name.partition("/")[0]
+        held = topic.by_shard.get(shard, 0) if topic is not None else 0
+        left = max(0, self.limits.topic_messages - held)
+        if not left:
+            return 0, f"The topic {name} is full: it holds {held} of {self.limits.topic_messages} messages."
+        if not self.shares.stored.shares.room(tenant):
+            return 0, str(self.shares.stored.shares.saturated(tenant))
+        if topic is None and not self.shares.topics.room(tenant):
+            return 0, str(self.shares.topics.saturated(tenant))
+        return left, ""
+
     def decided(self, name: str, size: int) -> None:
         """Stop counting bytes that were reserved: the store has them and counts them itself, or they were refused."""
         self.shares.stored.decided(name.partition("/")[0], size)

@@ -11,6 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import structlog
+
+from snavio.adapters.embedded.appends_mark import AppendsMark
 from snavio.adapters.embedded.store_file import StoreFile
 from snavio.clock import Clock
 from snavio.domain.stream import MAX_EPOCH, OutsideReplayWindow, Position, begin_epoch
@@ -80,9 +83,24 @@ class SqliteTenantStreams:
         self._path = file.path
         self._connection = file.connection
         self._clock = clock
-        with self._connection:
-            if self._state("epoch") == 0:
-                self._set_state("epoch", epoch_at(clock.unix_ns()))
+        self._mark = AppendsMark(self._path)
+        try:
+            self._appends = self._state("appends")
+            with self._connection:
+                if self._appends < (marked := self._mark.read()):
+                    # A copy of an earlier time was put in its place: what was appended since is in readers' hands.
+                    structlog.get_logger().warning(
+                        "the store of streams is an older copy of itself; all streams begin anew",
+                        lost=marked - self._appends,
+                    )
+                    renew_epochs(self._connection, clock.unix_ns())
+                    self._appends = marked
+                    self._set_state("appends", marked)
+                if self._state("epoch") == 0:
+                    self._set_state("epoch", epoch_at(clock.unix_ns()))
+        except BaseException:
+            self._mark.close()
+            raise
 
     @staticmethod
     async def open(path: Path, *, clock: Clock) -> SqliteTenantStreams:
@@ -266,6 +284,9 @@ class SqliteTenantStreams:
                     if not self._connection.changes():
                         # It was sealed by another one, or dropped: this entry would tell its events twice.
                         raise Conflict(f"A draft of {tenant} is gone.", reason="moved-on")
+                self._set_state("appends", self._appends + 1)
+            self._appends += 1
+            self._mark.write(self._appends)
             return moved
 
         return await self._file.run(write)
@@ -368,6 +389,7 @@ class SqliteTenantStreams:
 
     async def close(self) -> None:
         await self._file.close()
+        self._mark.close()
 
     # -- on the worker's thread ------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -46,6 +47,17 @@ type request struct {
 	Dead         bool
 	Count, Batch int
 	Lanes        int
+	// verify and events
+	Keys []struct {
+		KeyID     string `json:"key_id"`
+		PublicKey string `json:"public_key"`
+		From      int64  `json:"valid_from_unix_ns,string"`
+		Until     int64  `json:"valid_until_unix_ns,string"`
+	}
+	Tenant, Gateway string
+	After           *snavio.Place
+	Gaps            bool
+	Bodies, Sources []string
 }
 
 type answer map[string]any
@@ -111,6 +123,10 @@ func (a *agent) do(r *request) (answer, error) {
 		return a.sendTwice(ctx, r)
 	case "bench":
 		return a.bench(ctx, r)
+	case "verify":
+		return verify(r)
+	case "events":
+		return events(ctx, r)
 	case "renew":
 		return answer{}, a.identity.Renew(ctx)
 	case "certificate":
@@ -168,6 +184,68 @@ func read(r *request) (answer, error) {
 		messages = append(messages, tell(one, 0))
 	}
 	return answer{"messages": messages}, nil
+}
+
+func verify(r *request) (answer, error) {
+	chain := &snavio.Chain{Tenant: r.Tenant, Gaps: r.Gaps, End: r.After}
+	for _, one := range r.Keys {
+		key, err := hex.DecodeString(one.PublicKey)
+		if err != nil {
+			return nil, err
+		}
+		chain.Keys = append(chain.Keys, &pb.PublicKey{
+			KeyId: one.KeyID, PublicKey: key, ValidFromUnixNs: one.From, ValidUntilUnixNs: one.Until,
+		})
+	}
+	outcomes := []string{}
+	for _, text := range r.Bodies {
+		body, err := hex.DecodeString(text)
+		if err != nil {
+			return nil, err
+		}
+		envelope, err := chain.Verify(body)
+		var refused *snavio.EnvelopeError
+		switch {
+		case err == nil:
+			outcomes = append(outcomes, envelope.Digest)
+		case errors.As(err, &refused):
+			outcomes = append(outcomes, string(refused.Fault))
+		default:
+			return nil, err
+		}
+	}
+	return answer{"outcomes": outcomes}, nil
+}
+
+func events(ctx context.Context, r *request) (answer, error) {
+	reader, err := snavio.OpenIdentity(ctx, snavio.IdentityConfig{Folder: r.Folder, Signer: r.Signer})
+	if err != nil {
+		return nil, err
+	}
+	defer reader.Close()
+	followed := snavio.FollowEvents(snavio.EventsConfig{
+		Gateway: r.Gateway, Signer: r.Signer, Identity: reader, Tenant: r.Tenant, Sources: r.Sources,
+		Bookmark: r.After, LongestPause: 100 * time.Millisecond,
+	})
+	defer followed.Close()
+	items := []answer{}
+	for {
+		// One more than is told: to ask for it says that the one before is done with.
+		item, err := followed.Next(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if len(items) == r.Most {
+			return answer{"items": items, "bookmark": followed.Bookmark()}, nil
+		}
+		if item.Reset != nil {
+			items = append(items, answer{"reset": fmt.Sprint(item.Reset.Position.High)})
+			continue
+		}
+		items = append(items, answer{
+			"seq": fmt.Sprint(item.Envelope.Seq), "source": item.Envelope.Source, "events": item.Envelope.Events,
+		})
+	}
 }
 
 func (a *agent) open(ctx context.Context, r *request) (answer, error) {
