@@ -7,7 +7,7 @@ NATIVE_SOURCES := native/Cargo.toml native/Cargo.lock native/build.rs $(shell fi
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_CONSTRAINT := constraints.txt
 
-.PHONY: help up demo spark-demo down install proto proto-go config-docs build compiled release-fixtures check format test test-native test-servers test-clients test-full bench bench-turns clean
+.PHONY: help up demo spark-demo down install proto proto-go config-docs metrics-docs observe prometheus build compiled release-fixtures check format test test-native test-servers test-clients test-full bench bench-turns clean
 .DEFAULT_GOAL := help
 
 help: ## list what can be made
@@ -55,6 +55,22 @@ config-docs: build ## write deploy/snavio.toml, docs/configuration.md and docs/h
 	@$(BIN)/python tools/generate_configuration.py
 	@$(BIN)/python tools/generate_hookaidofile.py
 
+metrics-docs: build ## write docs/metrics.md and Grafana's dashboards from their tables
+	@$(BIN)/python tools/generate_metrics.py
+	@$(BIN)/python tools/generate_dashboards.py
+
+observe: compiled prometheus ## start Prometheus beside the mesh that runs here, with the alarms of deploy/observability
+	@$(BIN)/python tools/observe.py $(ARGS)
+
+# Unpacked and not installed: the package would start a daemon.
+prometheus: $(VENV)/.installed ## unpack Prometheus and promtool from the distribution's package
+	@command -v promtool >/dev/null || test -x $(VENV)/prometheus/usr/bin/promtool || { \
+	  command -v apt-get >/dev/null && command -v dpkg >/dev/null || { echo "Prometheus is not there: install it, then run make again."; exit 1; }; \
+	  echo "unpacking: prometheus, into $(VENV)/prometheus"; \
+	  folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && \
+	  ( cd "$$folder" && { apt-get download -qq prometheus >/dev/null 2>&1 || { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get download -qq prometheus >/dev/null 2>&1; }; } ) && \
+	  dpkg -x "$$folder"/prometheus_*.deb $(VENV)/prometheus || { echo "Prometheus could not be unpacked: its rules are not checked."; exit 1; }; }
+
 build: $(VENV)/.built ## build the Rust extension (release) and install the package in place
 
 $(VENV)/.built: $(VENV)/.installed $(NATIVE_SOURCES)
@@ -81,6 +97,8 @@ check: build ## lint, types, formatting, generated code, stub, wire
 	$(BIN)/python tools/check_generated.py
 	$(BIN)/python tools/generate_configuration.py --check
 	$(BIN)/python tools/generate_hookaidofile.py --check
+	$(BIN)/python tools/generate_metrics.py --check
+	$(BIN)/python tools/generate_dashboards.py --check
 	$(BIN)/python tools/generate_schema.py --check
 	$(BIN)/python tools/check_proto_comments.py
 	$(BIN)/python tools/check_stub.py
@@ -111,6 +129,7 @@ test-servers:
 	    echo "installing: libfaketime, which moves the clock of a process under test"; \
 	    apt-get update -qq && apt-get install -y -qq --no-install-recommends libfaketime >/dev/null || true; fi; }
 	@ls /usr/lib/*/faketime/libfaketimeMT.so.1 >/dev/null 2>&1 || echo "libfaketime is not there: the test of a clock that jumps is skipped"
+	@$(MAKE) --no-print-directory prometheus || echo "promtool is not there: the test of the alarms is skipped"
 
 test: compiled test-native test-servers ## every test, with reduced counts where a test is long
 	$(BIN)/python tools/run_tests.py

@@ -72,7 +72,8 @@ def test_ten_thousand_routes_are_listed(benchmark: Any, operator: Machine, tmp_p
         for part in range(2):
             head = 'tenant = "many"\n' + (f'target = [{{ name = "{target}" }}]\n' if not part else "")
             routes = [
-                f'[[route]]\ntarget = "{target}"\ncommand = "do-{part}-{each}"\n' for each in range(ROUTES // 2)
+                f'[[route]]\ntarget = "{target}"\ncommand = "do-{part}-{each}"\n'
+                for each in range(ROUTES // 2)
             ]
             (machine.folder / "routes.toml").write_text(head + "".join(routes))
             machine.told("register", "-f", "routes.toml")

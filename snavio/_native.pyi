@@ -143,6 +143,22 @@ class Admission:
     def counters(self) -> dict[str, int]:
         """Commands per verdict name since start, plus `nonces_live`."""
 
+class SampledCommand:
+    """A command whose trace is sampled, as a span tells it. `index` is its number in the batch."""
+
+    @property
+    def index(self) -> int: ...
+    @property
+    def traceparent(self) -> str: ...
+    @property
+    def id(self) -> str: ...
+    @property
+    def timestamp(self) -> str: ...
+    @property
+    def target(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+
 class Judgement:
     @property
     def ledger(self) -> Ledger:
@@ -161,6 +177,8 @@ class Judgement:
     @property
     def frame_code(self) -> int:
         """0, or the Verdict of a frame that was refused as a whole (MALFORMED, OVERSIZED); then nothing is accepted."""
+    def sampled(self) -> list[SampledCommand]:
+        """Commands whose trace is sampled: a bounded number, the same ones at every service."""
     @property
     def rows(self) -> int:
         """The number of rows that `telemetry` writes."""
@@ -352,6 +370,8 @@ class Plan:
     @property
     def teaches(self) -> bool:
         """There is something to `learn` once everything is answered."""
+    def sampled(self) -> list[SampledCommand]:
+        """Commands whose trace is sampled: a bounded number, the same ones at every service."""
     @property
     def warm_bans(self) -> list[WarmBan]:
         """Bans that began here; bans of one source on one route within one window are one offence."""
@@ -422,6 +442,8 @@ class Arbitration:
     def budget_ms(self) -> int: ...
     @property
     def frame_code(self) -> int: ...
+    def sampled(self) -> list[SampledCommand]:
+        """Commands whose trace is sampled: a bounded number, the same ones at every service."""
     def keys(self) -> list[LaneKey]:
         """Distinct keys, in order of first appearance."""
     def undecided(self) -> list[int]:
@@ -493,6 +515,8 @@ class Sending:
     @property
     def keys(self) -> list[bytes]:
         """Per entry of `topics`: 32 bytes for each command when `once` is set, for a ReplayWindow; else empty."""
+    def sampled(self) -> list[SampledCommand]:
+        """Commands whose trace is sampled: a bounded number, the same ones at every service."""
     @property
     def once_ms(self) -> list[int]:
         """Per entry of `topics`: minimum time to keep its keys, in milliseconds; 0 means the topic's window."""
@@ -548,6 +572,23 @@ class Tombstones:
     def forget(self, before_unix_ns: int) -> None:
         """Drop those that were revoked earlier."""
     def __len__(self) -> int: ...
+
+class Volume:
+    """Counts commands by route, source and outcome, within bounds."""
+
+    def __init__(
+        self, *, routes: int, routes_per_tenant: int, sources: int, sources_per_tenant: int
+    ) -> None: ...
+    def add(self, block: bytes) -> None:
+        """Count the commands of a serialised TelemetryBlock. ValueError on bad bytes, of which nothing is counted."""
+    def routes(self) -> list[tuple[str, str, int, int]]:
+        """(target, name, verdict, commands); empty names are all other routes."""
+    def sources(self) -> list[tuple[str, int, int]]:
+        """(source, verdict, commands); an empty source is all others."""
+    def outcomes(self) -> list[tuple[int, int]]:
+        """(verdict, commands)."""
+    def folded(self) -> tuple[int, int]:
+        """Commands among the other routes, and among the other sources."""
 
 def telemetry_columns(
     pages: list[tuple[int, bytes]], tombstones: Tombstones

@@ -51,6 +51,7 @@ class FastApp(HostedService[FastSettings]):
         await host.read_denylist()
         directory = make_directory(host, settings, tables, self.refreshes)
         await host.run(directory, within_s=settings.start_within_s)
+        host.ready_when(lambda: (tables.age_ns(clock.mono_ns()) or 0) < settings.route_stale_ms * 1_000_000)
         queues = open_target_queues(host)
         for queue in queues:
             await host.run(queue)
@@ -62,6 +63,9 @@ class FastApp(HostedService[FastSettings]):
         await host.run(bans)
         host.every(SWEEP_SECONDS, "upkeep", sweep(tables, clock))
         show_tables(introspection, tables)
+        introspection.gauges(
+            lambda: {"directory": (tables.age_ns(clock.mono_ns()) or 0) / 1e9}, prefix="cache_age."
+        )
         introspection.counts(self.grants.counters, prefix="grants.")
         introspection.counts(bans.counters, prefix="bans.")
         introspection.counts(self.events.counters, prefix="events.")
@@ -74,6 +78,7 @@ class FastApp(HostedService[FastSettings]):
             queues=queues,
             slow=self.slow,
             journal=host.reporting.journal,
+            tracer=host.tracer,
             clock=clock,
             budget_ms=host.mesh.budget_ms,
         )

@@ -16,6 +16,7 @@ from snavio.hop.forward import BatchAnswers, OutgoingPart, forward
 from snavio.hop.ledger_part import nothing_delivered
 from snavio.host.background import background
 from snavio.native import Dispatch, Plan
+from snavio.observe.tracer import Tracer
 from snavio.ports.queue import TargetQueue
 from snavio.telemetry.journal import Journal
 from snavio.v1.batch_pb2 import Batch
@@ -36,6 +37,7 @@ class Dispatcher:
         journal: Journal,
         clock: Clock,
         budget_ms: int,
+        tracer: Tracer | None = None,
     ) -> None:
         self._dispatch = dispatch
         self._directory = directory
@@ -44,6 +46,7 @@ class Dispatcher:
         self._queues = queues
         self._slow = slow
         self._journal = journal
+        self._tracer = tracer
         self._clock = clock
         self._budget_ms = budget_ms
 
@@ -64,7 +67,9 @@ class Dispatcher:
             answer(nothing_delivered(Batch, batch), True)
             return
         forward(
-            BatchAnswers(ledger, answer, answered=partial(self._record, plan), books="books of dispatch"),
+            BatchAnswers(
+                ledger, answer, answered=partial(self._record, plan, now), books="books of dispatch"
+            ),
             opening,
             parts,
             service="Fast",
@@ -81,7 +86,9 @@ class Dispatcher:
         if plan.warm_bans:
             self._bans.imposed(plan.warm_bans)
 
-    def _record(self, plan: Plan, final: bool) -> None:
+    def _record(self, plan: Plan, began_mono_ns: int, final: bool) -> None:
+        if final and self._tracer is not None and (sampled := plan.sampled()):
+            self._tracer.batch(sampled, began_mono_ns=began_mono_ns, codes=plan.ledger.codes, parent="shield")
         if final and plan.teaches:
             self._dispatch.learn(plan, now_mono_ns=self._clock.mono_ns())
         if self._journal.on:

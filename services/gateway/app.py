@@ -50,7 +50,7 @@ class GatewayApp(HostedService[GatewaySettings]):
             tenants=tenants,
             check_capability=capabilities.check,
         )
-        streams = Shares("streams", ShareLimit(settings.streams, settings.streams_per_tenant))
+        streams = Shares("event_streams", ShareLimit(settings.streams, settings.streams_per_tenant))
         kept = Shares("tail_bytes", ShareLimit(settings.tail_bytes, settings.tail_bytes_per_tenant))
         positions = Positions(relay)
 

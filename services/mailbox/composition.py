@@ -119,7 +119,9 @@ async def compose_parts(
         empty_topics=EmptyTopics(delivery=delivery, listing=listing, store=store, awaited=waiters.waiting),
     )
     receiving = Receiving(delivery=delivery, rows=rows, waiters=waiters, stopping=stopping, clock=clock)
-    intake = BatchIntake(store=store, commits=commits, delivery=delivery, rows=rows, clock=clock)
+    intake = BatchIntake(
+        store=store, commits=commits, delivery=delivery, rows=rows, clock=clock, tracer=host.tracer
+    )
     message_intake = MessageIntake(
         store=store, commits=commits, delivery=delivery, intake=intake, clock=clock
     )

@@ -10,6 +10,7 @@ from services.mailbox.composition import MailboxParts
 from services.mailbox.delivery.waiters import Waiters
 from services.mailbox.oversight import metrics
 from services.mailbox.oversight.backlog import backlog
+from services.mailbox.oversight.topic_series import FORGETS, TopicSeries
 from services.mailbox.settings import MailboxSettings
 from services.mailbox.wire.servicer import MailboxServicer
 from snavio.host.introspection import Introspection
@@ -34,6 +35,7 @@ def show_mailbox(
     introspection.gauges(lambda: metrics.gauges(delivery))
     introspection.gauges(lambda: metrics.telemetry_queues(delivery))
     introspection.gauges(lambda: kept)
+    introspection.tables(TopicSeries(delivery).read, forgets=FORGETS)
     introspection.gauges(parts.readers.gauges)
     introspection.counts(parts.readers.counters)
     introspection.counts(

@@ -42,5 +42,7 @@ def begin_upkeep(host: ServiceHost, parts: MailboxParts) -> None:
         longest_s=1.0,
         jitter=0.0,
     )
+    host.ready_part("writes", lambda: parts.commits.takes_sends)
+    host.ready_part("reads", lambda: True)
     host.every(READINESS_SECONDS, "readiness", readiness)
     host.every(lambda: pruning.TICK_SECONDS, "retention", parts.retention.step)

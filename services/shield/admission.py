@@ -15,6 +15,7 @@ from snavio.domain.verdict import Verdict
 from snavio.hop.forward import BatchAnswers, forward
 from snavio.host.background import background
 from snavio.native import Admission, Judgement
+from snavio.observe.tracer import PRODUCER, Tracer
 from snavio.ports.queue import TargetQueue
 from snavio.rpc.peer import Peer
 from snavio.telemetry.journal import Journal
@@ -48,7 +49,9 @@ class AdmissionControl:
         latency: LatencyWindow,
         clock: Clock,
         budget_ms: int,
+        tracer: Tracer | None = None,
     ) -> None:
+        self._tracer = tracer
         self._admission = admission
         self._freshness = freshness
         self._fast = fast
@@ -137,6 +140,10 @@ class AdmissionControl:
         def answered(final: bool) -> None:
             if final:
                 self._tally.add(ledger.codes)
+                if self._tracer is not None and (sampled := judgement.sampled()):
+                    self._tracer.batch(
+                        sampled, began_mono_ns=arrived, codes=ledger.codes, parent=PRODUCER, source=source
+                    )
             if final and accepted:
                 self._journal.append(judgement.telemetry_closed(self._clock.unix_ns()))
                 self._latency.add(self._clock.mono_ns() - arrived, count=accepted)

@@ -74,9 +74,11 @@ class ShieldApp(HostedService[ShieldSettings]):
         freshness = make_caches(host, settings, self.admission, self.refreshes, holder=self._audience)
         await host.run(freshness, within_s=settings.start_within_s)
         await host.run(self.fast)
+        host.ready_when(freshness.young)
+        host.ready_when(self.fast.connected.is_set)
         tally, latency = VerdictCounts(), LatencyWindow(clock=clock)
         host.introspection.counts(tally.read, prefix="outcome.")
-        host.introspection.times("admit_to_verdict", latency.read)
+        host.introspection.times("admit_to_verdict", latency.read, ever=latency.ever)
         control = AdmissionControl(
             admission=self.admission,
             freshness=freshness,
@@ -84,6 +86,7 @@ class ShieldApp(HostedService[ShieldSettings]):
             journal=host.reporting.journal,
             tally=tally,
             latency=latency,
+            tracer=host.tracer,
             clock=clock,
             budget_ms=host.mesh.budget_ms,
         )

@@ -81,6 +81,7 @@ class CacheFreshness:
         introspection.counts(lambda: {f"{USAGE}.{phase}": used for phase, used in self._used.items()})
         self._meter.register(introspection, lambda: self._stale_keys)
         introspection.gauges(self._suspensions.feed.gauges, prefix="directory.")
+        introspection.gauges(self._ages, prefix="cache_age.")
         # Shield admits nothing on older suspensions, so a suspended source is out by then, whatever happens.
         introspection.gauges(lambda: {"bound_s": self._stale_ns / 1e9}, prefix="directory.")
 
@@ -105,6 +106,15 @@ class CacheFreshness:
         if suspensions is FreshnessPhase.STALE:
             self._suspensions.nudge()
         return True
+
+    def _ages(self) -> dict[str, float]:
+        ages = {"keys": self._keys.age_ns(), "suspensions": self._suspensions.age_ns()}
+        return {name: age / 1e9 for name, age in ages.items() if age is not None}
+
+    def young(self) -> bool:
+        """As `usable`, for a probe: nothing follows from it."""
+        ages = (self._keys.age_ns(), self._suspensions.age_ns())
+        return all(self._phase_of(age) is not FreshnessPhase.EXPIRED for age in ages)
 
     def used(self, commands: int) -> None:
         """Count commands that were judged after `usable`; once per batch."""

@@ -70,6 +70,7 @@ class SlowApp(HostedService[SlowSettings]):
             strict=strict,
             queues=queues,
             journal=host.reporting.journal,
+            tracer=host.tracer,
             clock=clock,
             budget_ms=host.mesh.budget_ms,
             rounds=Rounds(
@@ -99,7 +100,7 @@ class SlowApp(HostedService[SlowSettings]):
             (strict.counters, "Snavio.Dedup."),
         ):
             host.introspection.counts(counters, prefix=prefix)
-        host.introspection.times("Snavio.Dedup.SlowPathLatency", strict.latency)
+        host.introspection.times("Snavio.Dedup.SlowPathLatency", strict.latency, ever=strict.latency_ever)
         host.introspection.gauges(arbiter.gauges, prefix="waiting.")
         looks = Shares("examinations", host.mesh.share("examinations", MOST_LOOKS))
         host.introspection.shares(looks)

@@ -25,6 +25,7 @@ from snavio.hop.forward import send_parts
 from snavio.hop.ledger_part import nothing_delivered
 from snavio.host.background import background
 from snavio.native import MESH_BATCH_BYTES, MESH_BATCH_COMMANDS, Arbitration
+from snavio.observe.tracer import Tracer
 from snavio.ports.queue import TargetQueue
 from snavio.telemetry.journal import Journal
 from snavio.v1.registry_pb2 import Resolution
@@ -68,12 +69,14 @@ class Arbiter:
         clock: Clock,
         budget_ms: int,
         rounds: Rounds,
+        tracer: Tracer | None = None,
     ) -> None:
         self._lane_rules = lane_rules
         self._limits = limits
         self._strict = strict
         self._queues = queues
         self._journal = journal
+        self._tracer = tracer
         self._clock = clock
         self._budget_ms = budget_ms
         self._rounds = rounds
@@ -292,6 +295,9 @@ class Arbiter:
         for lane in job.lanes:
             self._limits.settled(lane)
         self._strict.settled(job)
+        if self._tracer is not None and (sampled := job.native.sampled()):
+            codes = job.native.ledger.codes
+            self._tracer.batch(sampled, began_mono_ns=job.opened_mono_ns, codes=codes, parent="fast")
         if self._journal.on:
             self._journal.append(job.native.telemetry(self._clock.unix_ns()))
 

@@ -79,7 +79,7 @@ class Strict:
             dict.fromkeys(("StrictModeUsage", "DuplicatesPrevented", "Escalations"), 0)
         )
         self._times = LatencyWindow(clock=clock)
-        self.latency = self._times.read
+        self.latency, self.latency_ever = self._times.read, self._times.ever
         self._log = structlog.get_logger()
 
     def counters(self) -> dict[str, int]:

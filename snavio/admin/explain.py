@@ -36,6 +36,8 @@ class Explanation:
     """Of each service that answered, when the oldest command that it keeps was settled; 0 when it keeps none."""
     away: tuple[str, ...]
     """Services that could not be asked."""
+    refused_certificates: tuple[tuple[str, wire.CertificateRefusal], ...] = ()
+    """Each with the service that refused it. A refused call is not read: it may have had any command."""
 
     @property
     def trace(self) -> wire.Trace | None:
@@ -52,6 +54,9 @@ class Explanation:
             "earlier": traces[:-1],
             "kept_since_unix_ns": dict(self.oldest_unix_ns),
             "away": list(self.away),
+            "refused_certificates": [
+                {"service": service} | message_document(one) for service, one in self.refused_certificates
+            ],
         }
 
 
@@ -92,6 +97,12 @@ async def explain(
         traces=tuple(traces),
         oldest_unix_ns={name: answer.oldest_unix_ns for name, answer in told.items() if answer is not None},
         away=tuple(name for name, answer in told.items() if answer is None),
+        refused_certificates=tuple(
+            (name, one)
+            for name, answer in told.items()
+            if answer is not None
+            for one in answer.refused_certificate
+        ),
     )
 
 

@@ -196,6 +196,49 @@ def renew(
 certs.command("assume")(assume)
 
 
+@certs.command()
+def scraper(
+    folder: Annotated[
+        Path | None, typer.Argument(help="Folder to write it to; certs/job-scraper of the state folder.")
+    ] = None,
+    *,
+    days: Annotated[int, typer.Option(min=1, max=365, help="Life of the certificate.")] = 30,
+    caller: OperatorCaller,
+    json: Json = False,
+) -> None:
+    """Make a certificate that may read metrics, for Prometheus, where health ports are not on loopback.
+
+    It has no other right, and does not renew itself: run this again before it ends.
+
+    \b
+    Examples:
+      snavio certs scraper
+      snavio certs scraper /etc/prometheus/snavio --days 90
+    """
+    from snavio.admin.operator import Operator
+    from snavio.domain.identity import Identity, IdentityKind
+
+    def operator(mesh: MeshSettings, certificates: Path) -> Operator:
+        return Operator(
+            signer_address=mesh.signer,
+            registry_address=mesh.registry,
+            certificates=certificates,
+            trust_domain=mesh.trust_domain,
+        )
+
+    mesh, _ = caller.attached()
+    place = folder or mesh.certificates("job-scraper")
+    identity = Identity(mesh.trust_domain, IdentityKind.JOB, "scraper")
+    serial = caller.ask_client(
+        operator, lambda client: client.certify(identity, place, ttl_seconds=days * 86_400)
+    )
+    show(
+        {"identity": identity.spiffe_id, "serial": serial, "folder": str(place)},
+        f"made  {identity.spiffe_id}  in {place}  {serial}",
+        json=json,
+    )
+
+
 def certificate_client(mesh: MeshSettings, certificates: Path) -> CertificateClient:
     """Where an operator asks about certificates."""
     from snavio.admin.certificates import CertificateClient

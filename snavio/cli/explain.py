@@ -107,10 +107,22 @@ def _plain(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _refused_certificates(found: Explanation) -> Iterator[Block]:
+    """Refusals that may have been this command's: a call that is refused for its certificate is not read."""
+    for service, one in found.refused_certificates:
+        who = one.identity.partition("://")[2].partition("/")[2]
+        times = "once" if one.count == 1 else f"{one.count} times"
+        yield (
+            f"{service} refused the certificate of {who} {times}, last at {time_text(one.last_unix_ns)}: {one.reason}. "
+            "Nothing of such a call was read or delivered; `snavio whoami` under it says more."
+        )
+
+
 def _remembered(found: Explanation, archived: Archived) -> Iterator[Block]:
     if not archived.events:
         yield from _unknown(found)
         yield from archived.notes
+        yield from _refused_certificates(found)
         return
     last = archived.events[-1]
     yield f"{found.command_id}: {last.get('reason') or last['event']}"
@@ -130,6 +142,7 @@ def _steps(trace: Trace, found: Explanation) -> Iterator[Block]:
     yield f"{found.command_id}: {trace.verdict}"
     yield f"{trace.source} → {trace.target or '?'} {trace.name or '?'}"
     escalated = f" (from Fast: {trace.escalation})" if trace.escalation else ""
+    yield f"corr_id {found.command_id}" + (f"  trace {trace.trace_id}" if trace.trace_id else "")
     yield f"settled {time_text(trace.settled_unix_ns)} by {trace.instance}{escalated}"
     for step in trace.step:
         facts = "".join(f"  {name}={value}" for name, value in sorted(step.fact.items()))

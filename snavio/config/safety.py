@@ -63,6 +63,13 @@ def _public_https(chosen: Chosen) -> Iterator[tuple[str, str]]:
         yield "mesh", key
 
 
+def _public_health(chosen: Chosen) -> Iterator[tuple[str, str]]:
+    for service in SERVICES:
+        address = getattr(chosen["mesh"], f"{service}_health")
+        if service in chosen and address and not is_loopback(address):
+            yield "mesh", f"{service}_health"
+
+
 def _public_enrolment(chosen: Chosen) -> Iterator[tuple[str, str]]:
     address = getattr(chosen.get("signer"), "enrol_listen", None)
     if address and not is_loopback(address):
@@ -109,6 +116,14 @@ RULES: tuple[SafetyRule, ...] = (
         word_section="mesh",
         word_key="public_bind",
         offenders=_public_https,
+    ),
+    SafetyRule(
+        when="a service's health port is not on a loopback address",
+        danger="other machines can ask whether the service is alive and ready; its metrics, which name tenants, still "
+        "want the certificate of an operator or a scraper",
+        word_section="mesh",
+        word_key="public_bind",
+        offenders=_public_health,
     ),
     SafetyRule(
         when="`[mailbox] amnesia` is true",

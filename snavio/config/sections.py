@@ -117,6 +117,13 @@ _LISTEN = (
 )
 
 
+_HEALTH = (
+    "Address of {}'s health port; on 127.0.0.1, 60 ports above its own, if not set. Beyond loopback it speaks TLS, and "
+    "/metrics wants the certificate of an operator or a scraper."
+)
+_HEALTH_ABOVE = 60
+
+
 class MeshSettings(Section):
     """Settings that every process of one installation shares.
 
@@ -164,6 +171,18 @@ class MeshSettings(Section):
     relay_listen: Address | None = Field(default=None, description=_LISTEN.format("Relay"))
     gateway_listen: Address | None = Field(default=None, description=_LISTEN.format("the gateway"))
     https_listen: Address | None = Field(default=None, description=_LISTEN.format("the gateway's HTTPS"))
+    health: bool = Field(
+        default=True,
+        description="Whether each service answers /livez, /readyz and /metrics over HTTP, for probes and Prometheus.",
+    )
+    shield_health: Address | None = Field(default=None, description=_HEALTH.format("Shield"))
+    fast_health: Address | None = Field(default=None, description=_HEALTH.format("Fast"))
+    slow_health: Address | None = Field(default=None, description=_HEALTH.format("Slow"))
+    signer_health: Address | None = Field(default=None, description=_HEALTH.format("Signer"))
+    registry_health: Address | None = Field(default=None, description=_HEALTH.format("Registry"))
+    mailbox_health: Address | None = Field(default=None, description=_HEALTH.format("the mailbox"))
+    relay_health: Address | None = Field(default=None, description=_HEALTH.format("Relay"))
+    gateway_health: Address | None = Field(default=None, description=_HEALTH.format("the gateway"))
     public_bind: bool = Field(
         default=False, description="The second word for a service that other machines can reach."
     )
@@ -255,6 +274,18 @@ class MeshSettings(Section):
         "OTEL_METRIC_EXPORT_INTERVAL). None of them if not set.",
     )
 
+    traces_exporter: str | None = Field(
+        default=None,
+        pattern=r"^[a-z0-9_-]{1,64}$",
+        description="The same for the spans of sampled commands; where to, OTEL_EXPORTER_OTLP_ENDPOINT says.",
+    )
+    traces_per_second: int = Field(
+        default=20,
+        ge=1,
+        le=1000,
+        description="Sampled commands that each process tells in a second; a span costs about 70 µs.",
+    )
+
     redis_url: SecretStr | None = Field(
         default=None,
         description="Redis for routes whose queue is a Redis stream, such as redis://queues.internal:6379/0; it may "
@@ -337,6 +368,21 @@ class MeshSettings(Section):
     def listens(self, service: str) -> str:
         """The address on which a service listens."""
         return str(getattr(self, f"{service}_listen") or getattr(self, service))
+
+    def health_address(self, service: str) -> str | None:
+        """The address of a service's health port; None where there is none."""
+        if not self.health:
+            return None
+        if chosen := getattr(self, f"{service}_health"):
+            return str(chosen)
+        _, port = split_address(self.listens(service))
+        # 0 is any port, and stays so.
+        above = port + _HEALTH_ABOVE if port + _HEALTH_ABOVE <= 65_535 else port - _HEALTH_ABOVE
+        return f"127.0.0.1:{above if port else 0}"
+
+    def health_chosen(self, service: str) -> bool:
+        """True if somebody has set that address."""
+        return getattr(self, f"{service}_health") is not None
 
     def queue_kinds(self) -> frozenset[QueueKind]:
         """The kinds of target queue that routes may name."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import resource
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from heapq import nlargest
@@ -25,6 +25,10 @@ from snavio.v1.introspection_pb2 import Counter, Gauge, Latency, ShareUse, Statu
 # Tenants per bound in one answer; a small holder is not why a bound is full.
 HOLDERS_TOLD: Final = 100
 METHOD: Final = "/snavio.v1.Introspection/Status"
+
+
+Sample = tuple[tuple[str, ...], float]
+"""The values of a metric's labels, and its value."""
 
 
 class SharesView(Protocol):
@@ -103,6 +107,7 @@ class Introspection:
         self._counters: list[tuple[str, Callable[[], Mapping[str, int]]]] = []
         self._gauges: list[tuple[str, Callable[[], Mapping[str, float]]]] = []
         self._for_people: list[Callable[[], Mapping[str, float]]] = []
+        self._tables: list[tuple[Callable[[], Mapping[str, Iterable[Sample]]], frozenset[str]]] = []
         self._times: dict[str, Callable[[], LatencySource]] = {}
         self._ever: dict[str, Callable[[], LatencyTotals]] = {}
         self._shares: list[SharesView] = []
@@ -125,6 +130,49 @@ class Introspection:
     def for_people(self, read: Callable[[], Mapping[str, float]]) -> None:
         """Add gauges whose names contain words of callers, such as topics: in `Status`, but not exported."""
         self._for_people.append(read)
+
+    def series(self, metric: str, read: Callable[[], Iterable[Sample]]) -> None:
+        """Add the samples of a metric of `snavio.observe.metric_names`, such as a row for each route: exported, and
+        not in `Status`.
+        """
+        self.tables(lambda: {metric: read()})
+
+    def tables(
+        self, read: Callable[[], Mapping[str, Iterable[Sample]]], *, forgets: frozenset[str] = frozenset()
+    ) -> None:
+        """The same for several metrics that are read together.
+
+        `forgets` names the counters among them that may lose a row and begin it anew.
+        """
+        self._tables.append((read, forgets))
+
+    def every_series(self) -> Iterator[tuple[str, Iterable[Sample], bool]]:
+        """What was added so, and what every process has: metric, samples, and whether it forgets."""
+        for read, forgets in (*self._tables, (self._own_series, frozenset[str]())):
+            for metric, samples in read().items():
+                yield metric, samples, metric in forgets
+
+    def _own_series(self) -> Mapping[str, Iterable[Sample]]:
+        return {
+            "snavio.build_info": self._build(),
+            "snavio.process.cpu_seconds_total": [((), cpu_seconds())],
+            "snavio.process.start_time_seconds": [((), self._started_unix_ns / 1e9)],
+            "snavio.share.limit": [((each.name,), each.limit.total) for each in self._shares],
+            "snavio.share.tenant_used": self._holders(),
+        }
+
+    def _build(self) -> list[Sample]:
+        return [((self.service, self.instance, program_version()), 1)]
+
+    def _holders(self) -> list[Sample]:
+        told: list[Sample] = []
+        for bound in self._shares:
+            holders = bound.holders()
+            told += [
+                ((bound.name, tenant), holders[tenant])
+                for tenant in nlargest(HOLDERS_TOLD, holders, key=holders.__getitem__)
+            ]
+        return told
 
     def native(
         self, read: Callable[[], Mapping[str, int]], *, gauges: frozenset[str], prefix: str = ""
@@ -162,7 +210,6 @@ class Introspection:
         methods.unary(METHOD, self._status, StatusRequest)
 
     async def _status(self, request: StatusRequest, _call: Call) -> StatusResponse:
-        used = resource.getrusage(resource.RUSAGE_SELF)
         return StatusResponse(
             service=self.service,
             instance=self.instance,
@@ -170,7 +217,7 @@ class Introspection:
             pid=os.getpid(),
             started_unix_ns=self._started_unix_ns,
             resident_bytes=resident_bytes(),
-            cpu_us=round((used.ru_utime + used.ru_stime) * 1e6),
+            cpu_us=round(cpu_seconds() * 1e6),
             counter=[
                 Counter(name=prefix + name, value=value)
                 for prefix, read in self._counters
@@ -221,6 +268,12 @@ def resident_bytes() -> int:
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return most if sys.platform == "darwin" else most * 1024
     return pages * resource.getpagesize()
+
+
+def cpu_seconds() -> float:
+    """CPU time that this process has used."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
 
 
 @cache

@@ -14,8 +14,12 @@ from typing import ClassVar, Final, Generic, Literal, Protocol, TypeVar
 from snavio.clock import Clock
 from snavio.config import MeshSettings
 from snavio.domain.identity import Identity
+from snavio.host.background import background
+from snavio.host.health_port import HealthPort
 from snavio.host.introspection import Introspection
 from snavio.host.parts import ALL_SECONDS, Parts
+from snavio.observe.otlp_metrics import export_metrics
+from snavio.observe.tracer import make_tracer
 from snavio.replication.denylist import Denylist, denylist_poller
 from snavio.rpc.capability import CapabilityProvider
 from snavio.rpc.certificate_gate import CertificateGate
@@ -27,7 +31,6 @@ from snavio.rpc.methods import Methods
 from snavio.rpc.renewal import Renewal, mesh_renewal
 from snavio.rpc.server import UNARY_LIMIT_S, UNWIND_S, MeshServer
 from snavio.rpc.server_shares import ServerShares
-from snavio.telemetry.metrics import export_metrics
 from snavio.telemetry.reporting import Reporting
 from snavio.wiring import open_journal_mark
 
@@ -83,14 +86,24 @@ class ServiceHost(Parts):
         self.shares = ServerShares(mesh.share)
         self.introspection = Introspection(service, instance=self.instance, clock=clock)
         self.introspection.shares(*self.shares.all())
+        self.tracer = make_tracer(
+            self.introspection,
+            exporter=mesh.traces_exporter,
+            clock=clock,
+            per_second=mesh.traces_per_second,
+        )
         self._channels: dict[tuple[str, AskedFor | None], MeshChannel] = {}
         self._server: MeshServer | None = None
         self._leaving: Callable[[], None] | None = None
         self._renewal: Renewal | None = None
         self._denylist: Denylist | None = None
+        self._conditions: list[Callable[[], bool]] = []
+        self._ready_parts: dict[str, Callable[[], bool]] = {}
+        self.health_port: HealthPort | None = None
+        """Once the service has begun to start, unless `[mesh] health` is false."""
         self.at_stop("channels", self._close_channels)
         self._reporting = None if journal == "none" else self._journal(on_disk=journal == "disk")
-        refusals = CertificateRefusals(self._certificate_refused, clock=clock)
+        refusals = self._refusals = CertificateRefusals(self._certificate_refused, clock=clock)
         self.gate.refused = refusals.refused
         self.introspection.counts(refusals.counters, prefix="certificate_refused.")
         if follows_signer:
@@ -153,6 +166,38 @@ class ServiceHost(Parts):
         self.introspection.gauges(renewal.gauges, prefix="certificate.")
         self.at_stop("renewal", renewal.stop)
 
+    def ready_when(self, condition: Callable[[], bool]) -> None:
+        """/readyz says no while this is not true."""
+        self._conditions.append(condition)
+
+    def ready_part(self, name: str, condition: Callable[[], bool]) -> None:
+        """The same for one part, at /readyz/`name`; /readyz lists it and does not depend on it."""
+        self._ready_parts[name] = condition
+
+    def readiness(self) -> dict[str, bool]:
+        """Whether the service takes work, under the empty name, and whether each of its parts does."""
+        serving = self._server is not None and self._server.serving and background().lost_work is None
+        parts = {name: serving and condition() for name, condition in self._ready_parts.items()}
+        return {"": serving and all(condition() for condition in self._conditions), **parts}
+
+    async def open_health_port(self) -> None:
+        """Answer probes from now on: alive, and not ready until `serve`."""
+        address = self.mesh.health_address(self.service)
+        if address is None:
+            return
+        self.health_port = await self.run(
+            HealthPort(
+                address,
+                chosen=self.mesh.health_chosen(self.service),
+                introspection=self.introspection,
+                readiness=self.readiness,
+                files=self.files,
+                gate=self.gate,
+                trust_domain=self.mesh.trust_domain,
+                clock=self.clock,
+            )
+        )
+
     async def read_denylist(self) -> None:
         """Read the denylist once, then keep it fresh; Unavailable when Signer does not answer in time."""
         if self._denylist is not None and self._denylist.age_ns() is None:
@@ -167,7 +212,8 @@ class ServiceHost(Parts):
         window_bytes: int = WINDOW_BYTES,
         unary_limit_s: float = UNARY_LIMIT_S,
     ) -> int:
-        """Serve `methods` and introspection, with `explain` of recent commands too; returns the port.
+        """Serve `methods` and introspection; returns the port. With `explain` this service decides commands: it counts
+        them, and explains recent ones.
 
         `leaving` is called before the server drains, to wake calls that wait for something.
         """
@@ -187,14 +233,16 @@ class ServiceHost(Parts):
             shares=self.shares,
         )
         self._leaving = leaving
+        self.introspection.counts(self._server.refused, prefix="calls.refused.")
         if self._renewal is not None:
             self._renewal.start()
         if self._reporting is not None:
             self._reporting.start()
         port = await self._server.start()
-        metrics = export_metrics(self.introspection, exporter=self.mesh.metrics_exporter)
+        metrics = export_metrics(self.introspection, exporter=self.mesh.metrics_exporter, clock=self.clock)
         if metrics is not None:
-            self.at_stop("metrics", metrics.stop)
+            await self.run(metrics)
+        await self.run(self.tracer)
         return port
 
     async def stop(self, *, within_s: float = ALL_SECONDS) -> None:
@@ -228,14 +276,25 @@ class ServiceHost(Parts):
 
     def _explain(self, methods: Methods) -> None:
         # Here, because the other services start sooner without them.
+        from snavio.observe.command_volume import CommandVolume
         from snavio.telemetry.explain_servicer import ExplainServicer
         from snavio.telemetry.recent_commands import RecentCommands
 
+        volume = CommandVolume()
+        self.reporting.journal.counted = volume.add
+        volume.register(self.introspection)
         recent = RecentCommands(max_bytes=self.mesh.explain_max_mb << 20)
         self.reporting.journal.seen = recent.keep
         self.introspection.gauges(recent.gauges, prefix="recent.")
         registry = self.channel("registry")
-        ExplainServicer(recent, instance=self.instance, registry=registry, clock=self.clock).register(methods)
+        ExplainServicer(
+            recent,
+            instance=self.instance,
+            registry=registry,
+            clock=self.clock,
+            trace_id=self.tracer.trace_of,
+            refusals=self._refusals,
+        ).register(methods)
 
     def _certificate_refused(self, identity: Identity | None, reason: str, count: int) -> None:
         if self._reporting is not None:
@@ -274,6 +333,7 @@ class HostedService(ABC, Generic[S]):
     async def start(self) -> int:
         """Compose and serve; returns the port. What was started is stopped again if the rest fails to start."""
         try:
+            await self.host.open_health_port()
             return await self.compose()
         except Exception:
             await self.host.stop()

@@ -27,6 +27,7 @@ BOUNDS: Final[Mapping[str, str]] = {
     "calls": "calls being served",
     "bytes": "bytes in flight",
     "streams": "open streams",
+    "event_streams": "open event streams",
     "side_streams": "open streams of health and reflection",
     "nonces": "remembered commands",
     "waiters": "waiting receives",

@@ -7,21 +7,19 @@ lets one address hold more than its share of the connections.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
-import ssl
 from collections.abc import Callable
 from typing import Any, Final
 
 from uvicorn.server import ServerState
 
 from snavio.config.sections import split_address
-from snavio.errors import StateError
 from snavio.host.periodic import Periodic
 from snavio.host.shares import ShareLimit, Shares
 from snavio.http.limits import HttpLimits
 from snavio.http.protocol import protocols
 from snavio.rpc.credentials import CertificateFiles, CertificateWatch
+from snavio.rpc.tls_listener import listening_socket, server_context
 
 LOOK_SECONDS: Final = 1.0
 FINISH_SECONDS: Final = 1.0
@@ -49,7 +47,7 @@ class HttpServer:
 
     async def start(self) -> int:
         """Listen; returns the port. StateError `address-taken` when that is not possible."""
-        self._socket = _listening(self._listen)
+        self._socket = listening_socket(*split_address(self._listen))
         await self._serve()
         self._renewals.start()
         port: int = self._socket.getsockname()[1]
@@ -91,43 +89,6 @@ class HttpServer:
     async def _follow(self) -> None:
         if self._watch.renewed() is not None:
             await self._serve()
-
-
-def server_context(files: CertificateFiles) -> ssl.SSLContext:
-    """TLS in which a client may present a certificate of the mesh's CA; one of another CA ends the handshake."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_cert_chain(files.certificate, files.private_key)
-    context.load_verify_locations(files.ca)
-    context.verify_mode = ssl.CERT_OPTIONAL
-    context.set_alpn_protocols(["http/1.1"])
-    # A resumed session would skip the check of the certificate against a CA that was replaced.
-    context.num_tickets = 0
-    context.options |= ssl.OP_NO_TICKET
-    return context
-
-
-def _listening(address: str) -> socket.socket:
-    host, port = split_address(address)
-    found = None
-    try:
-        for family, kind, protocol, _, place in socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        ):
-            found = socket.socket(family, kind, protocol)
-            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            found.bind(place)
-            found.listen(_BACKLOG)
-            found.setblocking(False)
-            return found
-    except OSError:
-        if found is not None:
-            with contextlib.suppress(OSError):
-                found.close()
-    raise StateError(
-        f"Cannot listen on {address}: the address is taken, or is not one of this machine.",
-        reason="address-taken",
-    )
 
 
 def _per_address(limits: HttpLimits) -> ShareLimit:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from snavio.config import MeshSettings
+from snavio.config.safety import is_loopback
 from snavio.launch.processes import SERVICES
 
 ENROLMENT: Final = 10
@@ -15,7 +16,9 @@ ENROLMENT: Final = 10
 HTTPS: Final = 42
 """The gateway's HTTPS above the base, as without one."""
 LEAST: Final = 1024
-MOST: Final = 65_535 - HTTPS
+FIRST_HEALTH: Final = 60
+"""The first service's health port above the base, as without one."""
+MOST: Final = 65_535 - FIRST_HEALTH - len(SERVICES)
 
 
 def on_ports(mesh: MeshSettings, base: int) -> tuple[MeshSettings, dict[str, str]]:
@@ -27,7 +30,16 @@ def on_ports(mesh: MeshSettings, base: int) -> tuple[MeshSettings, dict[str, str
         for place, name in enumerate(places)
     }
     addresses["https"] = f"{mesh.https.rpartition(':')[0]}:{base + HTTPS}"
+    for place, name in enumerate(places):
+        chosen = getattr(mesh, f"{name}_health")
+        if chosen is not None:
+            # On loopback it follows from the service's port by itself.
+            host, _, _ = chosen.rpartition(":")
+            addresses[f"{name}_health"] = (
+                "" if is_loopback(chosen) else f"{host}:{base + FIRST_HEALTH + place}"
+            )
     host, _, port = addresses["signer"].rpartition(":")
     variables = {f"SNAVIO_MESH__{name.upper()}": address for name, address in addresses.items()}
     variables["SNAVIO_SIGNER__ENROL_LISTEN"] = f"{host}:{int(port) + ENROLMENT}"
-    return mesh.model_copy(update=addresses), variables
+    updated = {name: address or None for name, address in addresses.items()}
+    return mesh.model_copy(update=updated), variables

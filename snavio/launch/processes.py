@@ -116,13 +116,19 @@ class MeshProcesses:
 
         It is addressed by its instance name from then on, and ended before those of the configuration.
         """
-        free = free_addresses()
+        free = free_addresses("another_health")
         address = free[service]
         listening = {service: address, **({"https": free["https"]} if service == "gateway" else {})}
         given = {
             f"SNAVIO_MESH__{name.upper()}": value
             # Not where the first instance listens.
-            for name, value in {**listening, **settings, service: address, f"{service}_listen": ""}.items()
+            for name, value in {
+                **listening,
+                **settings,
+                service: address,
+                f"{service}_listen": "",
+                f"{service}_health": free["another_health"],
+            }.items()
         }
         self._more[instance] = (service, {**given, f"SNAVIO_{service.upper()}__INSTANCE": instance})
         self.spawn(instance)
@@ -259,8 +265,10 @@ class MeshProcesses:
 
 
 def free_addresses(*more: str) -> dict[str, str]:
-    """A free loopback address for every service, the gateway's HTTPS, and whatever else is named; all different."""
-    names = (*SERVICES, "https", *more)
+    """A free loopback address for every service, its health port, the gateway's HTTPS, and whatever else is named; all
+    different.
+    """
+    names = (*SERVICES, *(f"{name}_health" for name in SERVICES), "https", *more)
     return {name: f"127.0.0.1:{port}" for name, port in zip(names, free_ports(len(names)), strict=True)}
 
 

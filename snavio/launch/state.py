@@ -38,7 +38,8 @@ class RunningMesh:
 
     def reaches(self, mesh: MeshSettings) -> MeshSettings:
         """`mesh` with the addresses of the mesh that runs."""
-        return mesh.model_copy(update={**self.addresses, "trust_domain": self.trust_domain})
+        told = {name: address or None for name, address in self.addresses.items()}
+        return mesh.model_copy(update={**told, "trust_domain": self.trust_domain})
 
 
 class StateFolder:
@@ -116,6 +117,7 @@ class StateFolder:
     def note_run(self, mesh: MeshSettings) -> None:
         """Write down, for the other commands, that and where this process runs a mesh."""
         addresses = {name: str(getattr(mesh, name)) for name in (*SERVICES, "https")}
+        addresses |= {f"{name}_health": mesh.health_address(name) or "" for name in SERVICES}
         self._write(RUN_FILE, {"pid": os.getpid(), "addresses": addresses, "trust_domain": mesh.trust_domain})
 
     def running(self) -> RunningMesh | None:

@@ -53,6 +53,8 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         self._open_calls = open_calls
         # By method and bounded by what is registered: unknown methods are not remembered.
         self._guarded: dict[str, tuple[Any, Any]] = {}
+        self.not_allowed = 0
+        """Calls of known callers without the right to the method."""
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
         """The handler for this call, wrapped."""
@@ -85,6 +87,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
             try:
                 peer = self._peer(context)
                 if not authorise(method, peer.identity):
+                    self.not_allowed += 1
                     raise NotAllowed(refusal(method, peer.identity))
                 self._gate.require(peer)
                 tenant = peer.identity.tenant

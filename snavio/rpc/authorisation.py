@@ -41,7 +41,10 @@ ANY_MESH: Final = AccessRule(IdentityKind.MESH)
 OPERATOR: Final = AccessRule(IdentityKind.OPERATOR)
 PRINCIPAL: Final = AccessRule(IdentityKind.PRINCIPAL)
 SERVICE: Final = AccessRule(IdentityKind.SERVICE)
-JOB: Final = AccessRule(IdentityKind.JOB)
+JOB: Final = AccessRule(IdentityKind.JOB, frozenset({"spark"}))
+"""The auditor. Another job has no right that this one has."""
+SCRAPER: Final = AccessRule(IdentityKind.JOB, frozenset({"scraper"}))
+"""Whoever collects metrics, such as Prometheus."""
 
 TABLE: Final[Mapping[str, tuple[AccessRule, ...]]] = MappingProxyType(
     {
@@ -170,6 +173,8 @@ TABLE: Final[Mapping[str, tuple[AccessRule, ...]]] = MappingProxyType(
         "GET /v1/tenants/{tenant}/state": (PRINCIPAL, OPERATOR),
         "GET /v1/tenants/{tenant}/config": (PRINCIPAL, OPERATOR),
         "GET /v1/tenants/{tenant}/alerts": (PRINCIPAL, OPERATOR),
+        # At the health port of every service, where it listens beyond loopback.
+        "GET /metrics": (OPERATOR, SCRAPER),
         # The gateway decides which reader may read which tenant.
         "/snavio.v1.Relay/ReadStream": (mesh("gateway"),),
         "/snavio.v1.Relay/StreamWindow": (mesh("gateway"),),

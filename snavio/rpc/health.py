@@ -33,6 +33,11 @@ class Health:
         self._closed = False
         self._changed = asyncio.Event()
 
+    @property
+    def serving(self) -> bool:
+        """The health of the server as a whole."""
+        return self._serving
+
     def register(self, methods: Methods) -> None:
         """Serve the health methods."""
         methods.unary(f"/{HEALTH}/Check", self._check, health_pb2.HealthCheckRequest, max_bytes=_MAX_BYTES)

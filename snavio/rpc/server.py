@@ -131,6 +131,15 @@ class MeshServer:
         """Set the health of one part of this server, such as writes that are refused while reads go on."""
         self._health.set_part(name, serving)
 
+    @property
+    def serving(self) -> bool:
+        """True while calls are taken; for good not any more once it drains."""
+        return self._server is not None and self._health.serving
+
+    def refused(self) -> dict[str, int]:
+        """Calls that were refused before a handler saw them, by reason."""
+        return {"not-allowed": self._guard.not_allowed}
+
     async def drain(self, grace_s: float) -> None:
         """Shut down in order: health is NOT_SERVING, streams are asked to end, new calls are refused, the rest
         finishes.

@@ -15,6 +15,7 @@ import structlog
 
 from snavio.clock import Clock, SystemClock
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN
+from snavio.domain.trace_context import parse_traceparent, span_at
 from snavio.errors import (
     BadRequest,
     Code,
@@ -43,6 +44,7 @@ from snavio.sdk.message_source import (
 )
 from snavio.sdk.retry_forever import persist
 from snavio.sdk.settings import ReceiveSettings
+from snavio.sdk.tracing import ReceiveTraces, program_traces
 
 OPERATIONS = ("recv", "ack", "nack", "extend", "stats")
 LAST_ANSWERS_S = 2.0
@@ -135,6 +137,8 @@ class Consumer(Startable):
         self._batches: deque[tuple[Lease, list[Received]]] = deque()
         self._arrived = asyncio.Event()
         self._wanted = asyncio.Event()
+        # Only a program that uses OpenTelemetry can tell spans.
+        self._traces = ReceiveTraces() if program_traces() else None
         self._log = structlog.get_logger().bind(topic=topic)
 
     @classmethod
@@ -245,6 +249,8 @@ class Consumer(Startable):
                 if message.integrity > Integrity.VERIFIED:
                     self._refuse(message, lease, self._acks)
                 elif message.msg_id in lease.open:
+                    if self._traces is not None and message.traceparent:
+                        self._trace(self._traces, message, lease)
                     return Command(message, lease, self._acks)
             elif self._batches:
                 self._lease, self._messages = self._batches.popleft()
@@ -270,6 +276,25 @@ class Consumer(Startable):
             why=manner.reason,
         )
         acks.nack(lease, message.msg_id, manner)
+
+    def _trace(self, traces: ReceiveTraces, message: Received, lease: Lease) -> None:
+        context = parse_traceparent(message.traceparent)
+        if context is None:
+            return
+        # Below the mailbox's span; a message that no command brought has none there.
+        above = context.span_id
+        if message.admitted_unix_ns:
+            above = span_at("mailbox", context.trace_id, message.id, message.timestamp)
+        span = traces.begin(
+            context,
+            topic=self._topic,
+            command_id=message.id,
+            above=above,
+            attempt=message.attempt,
+            mono_ns=self._clock.mono_ns(),
+        )
+        if span is not None:
+            lease.spans[message.msg_id] = span
 
     # -- prefetching ---------------------------------------------------------------------------------
 

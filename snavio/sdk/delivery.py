@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from snavio.domain.message import bounded
 from snavio.errors import BadRequest
@@ -67,7 +67,7 @@ class Nack:
 class Lease:
     """The messages of one Receive that are not settled yet."""
 
-    __slots__ = ("boot_epoch", "lost", "open", "renew_mono_ns", "until_mono_ns")
+    __slots__ = ("boot_epoch", "lost", "open", "renew_mono_ns", "spans", "until_mono_ns")
 
     def __init__(
         self, boot_epoch: int, messages: list[Received], *, now_mono_ns: int, visibility_ns: int
@@ -76,6 +76,8 @@ class Lease:
         self.open: dict[int, int] = {message.msg_id: message.attempt for message in messages}
         """Message id → attempt."""
         self.lost: set[int] = set()
+        self.spans: dict[int, Any] = {}
+        """Spans of OpenTelemetry that end with the settlement of their message."""
         self.until_mono_ns = 0
         self.renew_mono_ns = 0
         self.renewed(now_mono_ns=now_mono_ns, visibility_ns=visibility_ns)
@@ -89,7 +91,16 @@ class Lease:
         """The mailbox does not know these as ours any more; how many of them were still open."""
         lost = [msg_id for msg_id in msg_ids if self.open.pop(msg_id, None) is not None]
         self.lost.update(lost)
+        for msg_id in lost:
+            self.end_span(msg_id, "lost")
         return len(lost)
+
+    def end_span(self, msg_id: int, how: str) -> None:
+        """A traced message was settled, or is not ours any more."""
+        span = self.spans.pop(msg_id, None)
+        if span is not None:
+            span.set_attribute("snavio.settlement", how)
+            span.end()
 
 
 class Command:
@@ -197,6 +208,8 @@ class Command:
         what it said, or raises Unavailable when it said nothing in time.
         """
         settlement = self._acks.ack(self._lease, self._message.msg_id)
+        if self._lease.spans:
+            self._lease.end_span(self._message.msg_id, "ack")
         if durable and settlement is Settlement.BUFFERED:
             return await self._acks.confirmed_ack()
         return settlement
@@ -211,6 +224,8 @@ class Command:
         """
         manner = Nack.of(delay_s=delay_s, reason=reason, dead=dead)
         settlement = self._acks.nack(self._lease, self._message.msg_id, manner)
+        if self._lease.spans:
+            self._lease.end_span(self._message.msg_id, "dead" if dead else "nack")
         if durable and settlement is Settlement.BUFFERED:
             return await self._acks.confirmed_nack(self._lease, manner)
         return settlement

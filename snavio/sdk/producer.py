@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from snavio.clock import Clock, SystemClock
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN
+from snavio.domain.trace_context import PER_SECOND
 from snavio.domain.verdict import Verdict
 from snavio.errors import BadRequest, SnavioError, Unauthenticated, Unavailable
 from snavio.native import uuid7
@@ -30,6 +31,7 @@ from snavio.sdk.retry import RetryBudget, pause_s, shield_behind_ms
 from snavio.sdk.retry_forever import persist
 from snavio.sdk.settings import RetrySettings
 from snavio.sdk.signing import CommandSigner, Request, SigningBasis
+from snavio.sdk.tracing import SendTraces
 from snavio.tasks import ended
 
 if TYPE_CHECKING:
@@ -69,6 +71,7 @@ class Producer(Startable):
         gateway: str = "",
         capability: str = "",
         trust_domain: str = DEFAULT_TRUST_DOMAIN,
+        traces_per_second: int = PER_SECOND,
         clock: Clock | None = None,
         jitter: random.Random | None = None,
     ) -> None:
@@ -97,6 +100,8 @@ class Producer(Startable):
             ttl_s=certificate_ttl_s,
         )
         self._jitter = jitter or random.Random()  # noqa: S311 spreads load, hides nothing
+        # For commands that come without a trace; 0 begins none.
+        self._traces = SendTraces(traces_per_second) if traces_per_second else None
         self._keyring = Keyring()
         self._channels: list[MeshChannel] = []
         self._following: asyncio.Task[None] | None = None
@@ -209,15 +214,22 @@ class Producer(Startable):
             now = self._clock.mono_ns()
         if dispatcher.link.crowded:
             await dispatcher.room(deadline, len(payload))
+        span = None
+        if not traceparent and self._traces is not None:
+            traceparent, span = self._traces.begin(command_id, target, mono_ns=now)
         request = (command_id, target, name, payload, content_type, traceparent)
         basis = signing.basis
         attempt_deadline = now + self._attempt_ns
-        answer = await dispatcher.post(
-            signing.sign(request), attempt_deadline if attempt_deadline < deadline else deadline
-        )
-        if answer is DELIVERED:
-            return Outcome(_DELIVERED, command_id)
-        return await self._conclude(request, basis, answer, deadline)
+        try:
+            answer = await dispatcher.post(
+                signing.sign(request), attempt_deadline if attempt_deadline < deadline else deadline
+            )
+            if answer is DELIVERED:
+                return Outcome(_DELIVERED, command_id)
+            return await self._conclude(request, basis, answer, deadline)
+        finally:
+            if span is not None:
+                span.end()
 
     async def send_batch(
         self,

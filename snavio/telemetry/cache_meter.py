@@ -68,7 +68,7 @@ class CacheMeter:
         """Register the metrics under the names of the telemetry catalogue."""
         prefix = f"Snavio.Cache.{self._type}."
         introspection.counts(lambda: {"Usage.Stale": stale_usage()}, prefix=prefix)
-        introspection.times(f"{prefix}RefreshDuration", self._durations.read)
+        introspection.times(f"{prefix}RefreshDuration", self._durations.read, ever=self._durations.ever)
         introspection.gauges(lambda: {"StaleWindowSeconds": self._stale_for_s()}, prefix=prefix)
 
     def _stale_for_s(self) -> float:

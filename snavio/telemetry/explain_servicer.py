@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Callable
 from itertools import islice
 from typing import Final
 
@@ -15,12 +16,13 @@ from snavio.clock import Clock
 from snavio.domain.identity import Identity, IdentityKind
 from snavio.errors import BadRequest, Saturated, SnavioError
 from snavio.rpc.call import Call
+from snavio.rpc.certificate_refusals import CertificateRefusals
 from snavio.rpc.channel import MeshChannel
 from snavio.rpc.methods import Methods
 from snavio.rpc.throttle import Rate, Rates
 from snavio.telemetry.recent_commands import RecentCommands, rows_about
 from snavio.telemetry.trace import trace_of
-from snavio.v1.explain_pb2 import ExplainRequest, ExplainResponse, Trace
+from snavio.v1.explain_pb2 import CertificateRefusal, ExplainRequest, ExplainResponse, Trace
 from snavio.v1.registry_pb2 import ResolveKey, ResolveRequest, ResolveResponse
 
 METHOD: Final = "/snavio.v1.Explain/Explain"
@@ -34,11 +36,22 @@ CALL_SECONDS: Final = 2.0
 class ExplainServicer:
     """The `Explain` RPC of one process."""
 
-    def __init__(self, recent: RecentCommands, *, instance: str, registry: MeshChannel, clock: Clock) -> None:
+    def __init__(
+        self,
+        recent: RecentCommands,
+        *,
+        instance: str,
+        registry: MeshChannel,
+        clock: Clock,
+        trace_id: Callable[[str], str] = lambda _command: "",
+        refusals: CertificateRefusals | None = None,
+    ) -> None:
+        self._refusals = refusals
         self._rates = Rates(EACH, clock=clock)
         self._recent = recent
         self._instance = instance
         self._registry = registry
+        self._trace_id = trace_id
 
     def register(self, methods: Methods) -> None:
         """Serve the method."""
@@ -62,10 +75,22 @@ class ExplainServicer:
             if reader.tenant and await self._owner(trace) == reader.tenant:
                 own.append(trace)
         told = sorted(own, key=_settled)
+        if told:
+            # Of its last pass: earlier ones are of the same trace, as the SDK sends it again.
+            told[-1].trace_id = self._trace_id(str(uuid.UUID(bytes=command_id)))
         return ExplainResponse(
             instance=self._instance,
             trace=told,
             oldest_unix_ns=self._recent.oldest_unix_ns(),
+            refused_certificate=[
+                CertificateRefusal(
+                    identity=one.identity.spiffe_id,
+                    reason=one.reason,
+                    count=one.count,
+                    last_unix_ns=one.last_unix_ns,
+                )
+                for one in (self._refusals.recent(reader) if self._refusals is not None else ())
+            ],
         )
 
     def _look_up(

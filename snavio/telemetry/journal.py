@@ -62,11 +62,14 @@ class Journal:
         """Called with the bytes not taken yet, after every append."""
         self.seen: Callable[[bytes], None] = lambda _columns: None
         """Called with every block of commands."""
+        self.counted: Callable[[bytes], None] = lambda _columns: None
+        """The same, to count them."""
 
     def append(self, columns: bytes) -> None:
         """Add a block; an empty one is ignored."""
         if columns and self.on:
             self.seen(columns)
+            self.counted(columns)
             self._add(columns, telemetry_rows(columns))
 
     def record(self, event: Event, *, at_unix_ns: int, durable: bool = False) -> None:

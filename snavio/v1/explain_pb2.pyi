@@ -48,7 +48,7 @@ class TraceStep(_message.Message):
     def __init__(self, step: _Optional[str] = ..., state: _Optional[_Union[StepState, str]] = ..., detail: _Optional[str] = ..., fact: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class Trace(_message.Message):
-    __slots__ = ("instance", "path", "source", "target", "name", "verdict", "escalation", "sent_unix_ns", "admitted_unix_ns", "settled_unix_ns", "step")
+    __slots__ = ("instance", "path", "source", "target", "name", "verdict", "escalation", "sent_unix_ns", "admitted_unix_ns", "settled_unix_ns", "step", "trace_id")
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
@@ -60,6 +60,7 @@ class Trace(_message.Message):
     ADMITTED_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
     SETTLED_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
+    TRACE_ID_FIELD_NUMBER: _ClassVar[int]
     instance: str
     path: str
     source: str
@@ -71,14 +72,29 @@ class Trace(_message.Message):
     admitted_unix_ns: int
     settled_unix_ns: int
     step: _containers.RepeatedCompositeFieldContainer[TraceStep]
-    def __init__(self, instance: _Optional[str] = ..., path: _Optional[str] = ..., source: _Optional[str] = ..., target: _Optional[str] = ..., name: _Optional[str] = ..., verdict: _Optional[str] = ..., escalation: _Optional[str] = ..., sent_unix_ns: _Optional[int] = ..., admitted_unix_ns: _Optional[int] = ..., settled_unix_ns: _Optional[int] = ..., step: _Optional[_Iterable[_Union[TraceStep, _Mapping]]] = ...) -> None: ...
+    trace_id: str
+    def __init__(self, instance: _Optional[str] = ..., path: _Optional[str] = ..., source: _Optional[str] = ..., target: _Optional[str] = ..., name: _Optional[str] = ..., verdict: _Optional[str] = ..., escalation: _Optional[str] = ..., sent_unix_ns: _Optional[int] = ..., admitted_unix_ns: _Optional[int] = ..., settled_unix_ns: _Optional[int] = ..., step: _Optional[_Iterable[_Union[TraceStep, _Mapping]]] = ..., trace_id: _Optional[str] = ...) -> None: ...
+
+class CertificateRefusal(_message.Message):
+    __slots__ = ("identity", "reason", "count", "last_unix_ns")
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    LAST_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    identity: str
+    reason: str
+    count: int
+    last_unix_ns: int
+    def __init__(self, identity: _Optional[str] = ..., reason: _Optional[str] = ..., count: _Optional[int] = ..., last_unix_ns: _Optional[int] = ...) -> None: ...
 
 class ExplainResponse(_message.Message):
-    __slots__ = ("instance", "trace", "oldest_unix_ns")
+    __slots__ = ("instance", "trace", "oldest_unix_ns", "refused_certificate")
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
     TRACE_FIELD_NUMBER: _ClassVar[int]
     OLDEST_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
     instance: str
     trace: _containers.RepeatedCompositeFieldContainer[Trace]
     oldest_unix_ns: int
-    def __init__(self, instance: _Optional[str] = ..., trace: _Optional[_Iterable[_Union[Trace, _Mapping]]] = ..., oldest_unix_ns: _Optional[int] = ...) -> None: ...
+    refused_certificate: _containers.RepeatedCompositeFieldContainer[CertificateRefusal]
+    def __init__(self, instance: _Optional[str] = ..., trace: _Optional[_Iterable[_Union[Trace, _Mapping]]] = ..., oldest_unix_ns: _Optional[int] = ..., refused_certificate: _Optional[_Iterable[_Union[CertificateRefusal, _Mapping]]] = ...) -> None: ...

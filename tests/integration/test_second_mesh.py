@@ -8,11 +8,9 @@ import orjson
 import pytest
 
 from snavio.launch.free_ports import free_ports
-from snavio.launch.port_base import ENROLMENT
-from snavio.launch.processes import SERVICES
 from tests.support.terminal import configured, running, snavio, told
 
-NEEDED = len(SERVICES) + ENROLMENT
+NEEDED = 68
 REGISTRATION = """
 tenant = "acme"
 principals = ["ci"]
@@ -46,7 +44,11 @@ def test_two_meshes_run_beside_each_other_and_one_starts_with_a_registration(tmp
     with running(first), running(second, "--port-base", str(base), "--seed", "service.toml"):
         addresses = orjson.loads((second / ".snavio" / "run.json").read_bytes())["addresses"]
         assert addresses["shield"] == f"127.0.0.1:{base}"
-        assert {int(address.rpartition(":")[2]) - base for address in addresses.values()} == {*range(8), 42}
+        assert {int(address.rpartition(":")[2]) - base for address in addresses.values()} == {
+            *range(8),
+            42,
+            *range(60, 68),
+        }
         assert [
             each["target"] for each in told("target", "ls", "--tenant", "acme", folder=second)["targets"]
         ] == ["acme-bot"]

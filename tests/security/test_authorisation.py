@@ -68,7 +68,7 @@ METHODS = {
 METHODS |= {name.replace("v1alpha", "v1"): method for name, method in METHODS.items() if "v1alpha" in name}
 
 # Over HTTPS, where the gateway looks up the same table.
-OVER_HTTP = {operation.name for operation in OPERATIONS}
+OVER_HTTP = {operation.name for operation in OPERATIONS} | {"GET /metrics"}
 
 CALLERS = {
     **{f"mesh/{name}": Identity(TD, IdentityKind.MESH, name) for name in MESH_SERVICES},
@@ -80,7 +80,8 @@ CALLERS = {
     "service named shield": Identity(TD, IdentityKind.SERVICE, "shield", "acme"),
     "principal named fast": Identity(TD, IdentityKind.PRINCIPAL, "fast", "mesh"),
     "operator named registry": Identity(TD, IdentityKind.OPERATOR, "registry"),
-    "job named slow": Identity(TD, IdentityKind.JOB, "slow"),
+    "scraper": Identity(TD, IdentityKind.JOB, "scraper"),
+    "another job": Identity(TD, IdentityKind.JOB, "slow"),
 }
 
 # Caller classes by method, in words; "mesh" is every mesh service. Kept apart from the table on purpose:
@@ -183,6 +184,7 @@ EXPECTED = """
     GET                           /v1/tenants/{tenant}/state   principal operator
     GET                           /v1/tenants/{tenant}/config  principal operator
     GET                           /v1/tenants/{tenant}/alerts  principal operator
+    GET                           /metrics              operator scraper
     snavio.v1.Relay               ReEmit                operator
     snavio.v1.Relay               ListAlerts            operator principal mesh/gateway
     snavio.v1.Relay               AckAlerts             operator principal

@@ -45,8 +45,8 @@ async def left_unfinished(
     port: int, context: ssl.SSLContext | None, said: bytes, *, trickled: bytes
 ) -> bytes:
     """Send `said`, then `trickled` byte by byte for as long as the connection is there; what came back."""
-    name = {} if context is None else {"server_hostname": "gateway.mesh.snavio.local"}
-    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, **name)
+    name = None if context is None else "gateway.mesh.snavio.local"
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname=name)
     heard = asyncio.create_task(reader.read())
     try:
         async with asyncio.timeout(WITHIN_S):

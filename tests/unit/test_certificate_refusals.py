@@ -74,3 +74,21 @@ def test_the_gate_tells_of_what_it_refuses_and_not_of_what_is_only_looked_at() -
         "certificate-expired",
         "revocations-unknown",
     ]
+
+
+def test_each_tenant_is_told_of_its_own_refusals_and_cannot_push_out_anothers() -> None:
+    clock = ManualClock()
+    built, _ = refusals(clock)
+    built.refused(peer("billing"), "certificate-revoked")
+    clock.advance(seconds=1)
+    built.refused(peer("billing"), "certificate-revoked")
+    for number in range(2000):
+        other = Identity(DEFAULT_TRUST_DOMAIN, IdentityKind.SERVICE, f"s-{number}", "rival")
+        built.refused(Peer(other, "1", NEVER), "certificate-expired")
+    principal = Identity(DEFAULT_TRUST_DOMAIN, IdentityKind.PRINCIPAL, "ci", "acme")
+    (own,) = built.recent(principal)
+    assert (own.identity.name, own.reason, own.count) == ("billing", "certificate-revoked", 2)
+    assert own.last_unix_ns == clock.unix_ns()
+    operator = Identity(DEFAULT_TRUST_DOMAIN, IdentityKind.OPERATOR, "admin")
+    assert len(built.recent(operator)) == 20
+    assert built.recent(Identity(DEFAULT_TRUST_DOMAIN, IdentityKind.JOB, "spark")) == []

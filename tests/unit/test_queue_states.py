@@ -10,9 +10,12 @@ import pytest
 from services.slow.queue_states import QueueStates
 from snavio.domain.directory import QueueKind
 from snavio.errors import Saturated, Unavailable
+from snavio.host.shares import ShareLimit, Shares
 from snavio.ports.queue import TargetQueue
 from snavio.ports.queue_driver import QueueState
 from snavio.rpc.channel import MeshChannel
+
+MOST_PER_TENANT = 8
 
 
 class Slowly:
@@ -32,14 +35,20 @@ class Slowly:
         return QueueState(waiting=7)
 
 
-def opened(queue: Slowly) -> QueueStates:
+def shared() -> Shares:
+    return Shares("examinations", ShareLimit(64, MOST_PER_TENANT))
+
+
+def opened(queue: Slowly, shares: Shares) -> QueueStates:
     unused = cast(TargetQueue, object())
-    return QueueStates(mailbox=cast(MeshChannel, object()), queues=[unused, cast(TargetQueue, queue), unused])
+    queues = [unused, cast(TargetQueue, queue), unused]
+    return QueueStates(mailbox=cast(MeshChannel, object()), queues=queues, shares=shares)
 
 
 async def test_many_who_ask_about_one_queue_share_one_look() -> None:
     queue = Slowly()
-    states = opened(queue)
+    shares = shared()
+    states = opened(queue, shares)
     asked = [asyncio.create_task(states.of(QueueKind.REDIS, "acme/bot")) for _ in range(50)]
     await asyncio.sleep(0)
     asked[0].cancel()
@@ -53,7 +62,8 @@ async def test_many_who_ask_about_one_queue_share_one_look() -> None:
 
 async def test_one_tenants_looks_leave_room_for_anothers() -> None:
     queue = Slowly()
-    states = opened(queue)
+    shares = shared()
+    states = opened(queue, shares)
     asked = [asyncio.create_task(states.of(QueueKind.REDIS, f"greedy/bot-{number}")) for number in range(30)]
     await asyncio.sleep(0)
     other = asyncio.create_task(states.of(QueueKind.REDIS, "acme/bot"))
@@ -68,7 +78,8 @@ async def test_one_tenants_looks_leave_room_for_anothers() -> None:
 async def test_a_queue_that_is_away_is_told_to_all_who_asked() -> None:
     queue = Slowly()
     queue.away = True
-    states = opened(queue)
+    shares = shared()
+    states = opened(queue, shares)
     asked = [asyncio.create_task(states.of(QueueKind.REDIS, "acme/bot")) for _ in range(3)]
     await asyncio.sleep(0)
     queue.go_on.set()

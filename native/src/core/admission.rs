@@ -18,6 +18,7 @@ use super::ledger::{Ledger, Part, Refusal};
 use super::nonces::{Claim, Nonce, NonceSet};
 use super::parsed_batch::ParsedBatch;
 use super::runs::{Caller, Passed, Runs};
+use super::sampled::Sampled;
 use super::submission::{Frame, Limits};
 use super::telemetry::{BY_VERDICT, Detail, Row, SKEW_NEAR_LIMIT, SKEW_SAMPLE, TelemetryBlock, uuid_bytes};
 use super::timestamp;
@@ -48,6 +49,8 @@ pub struct Judged {
     pub frame_code: u8,
     /// One row per refused command, and those about clock skew.
     pub rows: TelemetryBlock,
+    /// Commands that were vouched for and whose trace is sampled.
+    pub sampled: Sampled,
 }
 
 pub struct Admission {
@@ -169,6 +172,7 @@ impl Admission {
             runs: Runs::none(),
             frame_code: code,
             rows,
+            sampled: Sampled::default(),
         }
     }
 
@@ -204,9 +208,11 @@ impl Admission {
         let mut nonces: Vec<Nonce> = Vec::with_capacity(count);
         let mut scratch = Vec::new();
         let mut skewed: Vec<(usize, u8)> = Vec::new();
+        let mut sampled = Sampled::default();
         for (index, bytes) in frame.commands.iter().enumerate() {
             match self.vouch(bytes, &state, now_unix_ns, &mut scratch) {
                 Ok((key, nonce)) => {
+                    sampled.look(index as u32, bytes);
                     if let Some(kind) = self.skew_to_tell(&nonce, now_unix_ns) {
                         skewed.push((index, kind));
                     }
@@ -251,6 +257,7 @@ impl Admission {
             frame_code: verdict::UNDECIDED,
             ledger: refusals.ledger,
             rows: refusals.rows,
+            sampled,
         }
     }
 

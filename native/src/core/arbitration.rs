@@ -8,6 +8,7 @@ use super::frames::{Limits, Span};
 use super::ledger::{Hint, Ledger};
 use super::parsed_batch::{Item, Lane, ParsedBatch};
 use super::reframer::{Destination, Reframers, Send, write_sends};
+use super::sampled::Sampled;
 use super::telemetry::PHASE_FRESH;
 use super::verdict::{DELIVERED, DUPLICATE, OUTCOME_UNKNOWN, UNDECIDED};
 use super::wire::{Fields, Malformed};
@@ -76,6 +77,11 @@ impl Arbitration {
     /// The frame that the sends are of.
     pub fn frame(&self) -> &[u8] {
         &self.frame
+    }
+
+    /// Commands whose trace is sampled.
+    pub fn sampled(&self) -> &Sampled {
+        &self.parsed.sampled
     }
 
     pub fn budget_ms(&self) -> u32 {

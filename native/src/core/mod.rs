@@ -40,6 +40,7 @@ pub mod phases;
 pub mod plan;
 pub mod reframer;
 pub mod replay;
+pub mod sampled;
 pub mod seals;
 pub mod sending;
 pub mod split;
@@ -49,6 +50,7 @@ pub mod tenants;
 mod testing;
 pub mod unknown;
 pub mod verdict;
+pub mod volume;
 pub mod wal;
 
 // Snapshots of the directory.

@@ -10,6 +10,7 @@ use hashbrown::HashTable;
 
 use super::frames::{Command, FrameRefused, Header, Limits, RunHead, Span, Walk, read_frame, read_run};
 use super::ledger::Ledger;
+use super::sampled::Sampled;
 use super::telemetry::{Facts, Row, TelemetryBlock, uuid_bytes};
 use super::timestamp;
 use super::verdict::{MALFORMED, OVERSIZED};
@@ -67,6 +68,8 @@ pub struct ParsedBatch {
     pub block: TelemetryBlock,
     /// Commands that do not parse.
     pub unreadable: u32,
+    /// Commands whose trace is sampled.
+    pub sampled: Sampled,
     by_key: HashTable<u32>,
     seed: RandomState,
 }
@@ -81,6 +84,7 @@ impl ParsedBatch {
             lanes: Vec::new(),
             block: TelemetryBlock::new(service, rows),
             unreadable: 0,
+            sampled: Sampled::default(),
             by_key: HashTable::new(),
             seed: RandomState::default(),
         }
@@ -180,6 +184,7 @@ impl ParsedBatch {
                     }
                 };
             }
+            self.sampled.look(index, body.of(frame));
             self.block.push(row);
             self.items.push(Item { raw, run: number, lane });
         }

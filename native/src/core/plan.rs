@@ -14,6 +14,7 @@ use super::ledger::{Ledger, Part, Refusal};
 use super::parsed_batch::{Item, Lane, ParsedBatch};
 use super::phases::Phase;
 use super::reframer::{Reframer, Reframers, Send, write_escalations, write_sends};
+use super::sampled::Sampled;
 use super::telemetry::{PHASE_EXPIRED, PHASE_FRESH, PHASE_STALE, TelemetryBlock};
 use super::verdict::{DUPLICATE, ROUTE_MISSING};
 use super::wire::Fields;
@@ -71,6 +72,8 @@ pub struct Plan {
     pub lessons: Lessons,
     /// One row per command that this service settles.
     pub block: TelemetryBlock,
+    /// Commands whose trace is sampled.
+    pub sampled: Sampled,
 }
 
 /// Which way a lane's commands go.
@@ -193,6 +196,7 @@ impl Plan {
             warm_bans: sorting.warm_bans,
             lessons: sorting.lessons,
             block: parsed.block,
+            sampled: parsed.sampled,
         }
     }
 }

@@ -7,6 +7,7 @@ use super::ledger::{Ledger, Part};
 use super::part_buffer::Pieces;
 use super::reframer::Reframer;
 use super::replay::put_columns;
+use super::sampled::Sampled;
 use super::verdict::{MALFORMED, OVERSIZED};
 use super::wire::{Malformed, put_varint};
 
@@ -41,6 +42,8 @@ pub struct Sending {
     pub header: Header,
     pub frame_code: u8,
     pub topics: Vec<TopicRuns>,
+    /// Commands whose trace is sampled, by their numbers across topics.
+    pub sampled: Sampled,
 }
 
 impl Sending {
@@ -48,15 +51,17 @@ impl Sending {
     /// whole runs. Keys are fingerprinted under `secret`.
     pub fn open(frame: &[u8], limits: &Limits, secret: &[u8; 32]) -> (Self, Ledger) {
         let mut topics = Vec::new();
-        let mut count = 0;
+        let (mut count, mut sampled) = (0, Sampled::default());
         let (header, outcome) = read_frame(frame, limits, |entry| {
-            let more = read_topic(frame, entry, limits.max_batch_commands - count, secret, &mut topics)?;
+            let most = limits.max_batch_commands - count;
+            let mut look = |number: usize, command: &[u8]| sampled.look((count + number) as u32, command);
+            let more = read_topic(frame, entry, most, secret, &mut topics, &mut look)?;
             count += more;
             Ok(())
         });
         if let Err(FrameRefused(frame_code)) = outcome {
             let ledger = Ledger::refused_frame(header.batch_seq, frame_code);
-            return (Self { header, frame_code, topics: Vec::new() }, ledger);
+            return (Self { header, frame_code, topics: Vec::new(), sampled: Sampled::default() }, ledger);
         }
         let mut ledger = Ledger::new(header.batch_seq, count).tells_places();
         let mut first = 0;
@@ -65,7 +70,7 @@ impl Sending {
             ledger.add_part(Part::Range { first, count });
             first += count;
         }
-        (Self { header, frame_code: 0, topics }, ledger)
+        (Self { header, frame_code: 0, topics, sampled }, ledger)
     }
 }
 
@@ -76,6 +81,7 @@ fn read_topic(
     most: usize,
     secret: &[u8; 32],
     topics: &mut Vec<TopicRuns>,
+    look: &mut impl FnMut(usize, &[u8]),
 ) -> Result<usize, FrameRefused> {
     let (mut topic, mut once, mut once_ms) = (None, false, 0);
     let mut total = 0;
@@ -89,11 +95,12 @@ fn read_topic(
                 placed.field.bytes()?;
                 let before = total;
                 let (_, mut commands) = read_run(frame, placed.body)?;
-                while commands.next()?.is_some() {
-                    total += 1;
-                    if total > most {
+                while let Some(Command { body, .. }) = commands.next()? {
+                    if total >= most {
                         return Err(FrameRefused(OVERSIZED));
                     }
+                    look(total, body.of(frame));
+                    total += 1;
                 }
                 if total > before {
                     runs.push((placed.body, total - before));

@@ -10,6 +10,7 @@ use pyo3::types::{PyBytes, PyDict};
 
 use super::ledger::Ledger;
 use super::part_buffer::PartBuffer;
+use super::sampled::SampledCommand;
 use super::{lock, without_gil_if_large};
 use crate::core::admission::{Admission as CoreAdmission, Judged, tell_closed};
 use crate::core::command::Command;
@@ -17,6 +18,7 @@ use crate::core::keys::{BadKey, Key, KeySet, SHORTEST_SECRET};
 use crate::core::nonces::{Claim, Nonce, NonceSet as CoreNonceSet, Share};
 use crate::core::part_buffer as core;
 use crate::core::runs::Caller;
+use crate::core::sampled::Sampled;
 use crate::core::signing::{self, Draft, MacKey, Submissions};
 use crate::core::submission::{Limits, measure};
 use crate::core::telemetry::TelemetryBlock;
@@ -204,6 +206,7 @@ struct Judgement {
     #[pyo3(get)]
     frame_code: u8,
     block: TelemetryBlock,
+    sampled: Sampled,
 }
 
 impl Judgement {
@@ -215,6 +218,7 @@ impl Judgement {
             buffer: PartBuffer::wrap(py, core::PartBuffer::Runs(judged.runs), frame)?,
             frame_code: judged.frame_code,
             block: judged.rows,
+            sampled: judged.sampled,
         })
     }
 }
@@ -240,6 +244,10 @@ impl Judgement {
             tell_closed(&buffer.to_vec(), &ledger, settled_unix_ns)
         });
         PyBytes::new(py, &written)
+    }
+
+    fn sampled(&self) -> Vec<SampledCommand> {
+        SampledCommand::all(&self.sampled)
     }
 
     /// Rows that `telemetry` writes.

@@ -9,6 +9,7 @@ use pyo3::types::PyBytes;
 use super::ledger::{Ledger, decided};
 use super::lock;
 use super::plan::PlannedSend;
+use super::sampled::SampledCommand;
 use crate::core::arbitration as core;
 use crate::core::duplicates::Duplicates;
 use crate::core::frames::Limits;
@@ -93,6 +94,10 @@ impl Arbitration {
     #[getter]
     fn ledger(&self, py: Python<'_>) -> Py<Ledger> {
         self.ledger.clone_ref(py)
+    }
+
+    fn sampled(&self) -> Vec<SampledCommand> {
+        SampledCommand::all(lock(&self.inner).sampled())
     }
 
     #[getter]

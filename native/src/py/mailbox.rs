@@ -5,9 +5,11 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyInt, PyList, PyString, PyTuple};
 
 use super::ledger::Ledger;
+use super::sampled::SampledCommand;
 use super::without_gil_if_large;
 use crate::core::frames::Limits;
 use crate::core::leased_batches;
+use crate::core::sampled::Sampled;
 use crate::core::seals;
 use crate::core::sending as core;
 
@@ -51,6 +53,7 @@ struct Sending {
     topics: Vec<(Py<PyString>, usize, Py<PyBytes>)>,
     keys: Vec<Py<PyBytes>>,
     once_ms: Vec<u32>,
+    sampled: Sampled,
 }
 
 #[pymethods]
@@ -90,7 +93,12 @@ impl Sending {
             topics: topics?,
             keys,
             once_ms,
+            sampled: inner.sampled,
         })
+    }
+
+    fn sampled(&self) -> Vec<SampledCommand> {
+        SampledCommand::all(&self.sampled)
     }
 
     #[getter]

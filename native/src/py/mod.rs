@@ -23,6 +23,7 @@ mod new_messages;
 mod part_buffer;
 mod plan;
 mod replay;
+mod sampled;
 mod snapshot;
 mod split;
 mod telemetry;
@@ -46,6 +47,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     mailbox::register(module)?;
     split::register(module)?;
     replay::register(module)?;
+    sampled::register(module)?;
     snapshot::register(module)?;
     telemetry::register(module)?;
     wal::register(module)?;

@@ -9,9 +9,11 @@ use pyo3::types::PyBytes;
 use super::ledger::Ledger;
 use super::lock;
 use super::part_buffer::{Body, PartBuffer};
+use super::sampled::SampledCommand;
 use crate::core::part_buffer as core_buffer;
 use crate::core::plan as core;
 use crate::core::reframer::Send;
+use crate::core::sampled::Sampled;
 use crate::core::telemetry::TelemetryBlock;
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -77,6 +79,7 @@ pub struct Plan {
     thirsty: bool,
     warm_bans: Vec<core::WarmBan>,
     block: Mutex<TelemetryBlock>,
+    sampled: Sampled,
 }
 
 impl Plan {
@@ -103,6 +106,7 @@ impl Plan {
             thirsty: plan.thirsty,
             warm_bans: plan.warm_bans,
             block: Mutex::new(plan.block),
+            sampled: plan.sampled,
         })
     }
 }
@@ -117,6 +121,10 @@ impl Plan {
     #[getter]
     fn escalations(&self, py: Python<'_>) -> Vec<Py<PlannedEscalation>> {
         self.escalations.iter().map(|escalation| escalation.clone_ref(py)).collect()
+    }
+
+    fn sampled(&self) -> Vec<SampledCommand> {
+        SampledCommand::all(&self.sampled)
     }
 
     #[getter]

@@ -11,9 +11,11 @@ use crate::core::columns as core;
 use crate::core::page::Page;
 use crate::core::telemetry;
 use crate::core::tenants::{Cutter, Limits};
+use crate::core::volume;
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Tombstones>()?;
+    module.add_class::<Volume>()?;
     module.add_function(wrap_pyfunction!(telemetry_rows, module)?)?;
     module.add_function(wrap_pyfunction!(blocks_with, module)?)?;
     module.add_function(wrap_pyfunction!(read_journal_page, module)?)?;
@@ -75,6 +77,42 @@ impl Tombstones {
 
     fn __len__(&self) -> usize {
         lock(&self.inner).len()
+    }
+}
+
+#[pyclass(frozen, module = "snavio._native")]
+struct Volume {
+    inner: Mutex<volume::Volume>,
+}
+
+#[pymethods]
+impl Volume {
+    #[new]
+    #[pyo3(signature = (*, routes, routes_per_tenant, sources, sources_per_tenant))]
+    fn new(routes: usize, routes_per_tenant: usize, sources: usize, sources_per_tenant: usize) -> Self {
+        let bound = |rows, per_tenant| volume::Bound { rows, per_tenant };
+        let inner = volume::Volume::new(bound(routes, routes_per_tenant), bound(sources, sources_per_tenant));
+        Self { inner: Mutex::new(inner) }
+    }
+
+    fn add(&self, block: &[u8]) -> PyResult<()> {
+        Ok(lock(&self.inner).add(block)?)
+    }
+
+    fn routes(&self) -> Vec<(String, String, u8, u64)> {
+        lock(&self.inner).routes()
+    }
+
+    fn sources(&self) -> Vec<(String, u8, u64)> {
+        lock(&self.inner).sources()
+    }
+
+    fn outcomes(&self) -> Vec<(u8, u64)> {
+        lock(&self.inner).outcomes()
+    }
+
+    fn folded(&self) -> (u64, u64) {
+        lock(&self.inner).folded()
     }
 }
 

@@ -33,6 +33,7 @@ from snavio.native import (
     shard_of,
     slice_runs,
 )
+from snavio.observe.tracer import Tracer
 from snavio.ports.mailbox_store import (
     KEY_BYTES,
     MAX_ROW_MESSAGES,
@@ -82,6 +83,8 @@ class Sender:
 
     peer: str
     epoch: int
+    service: str = ""
+    """`fast` or `slow`."""
 
 
 class BatchIntake:
@@ -95,7 +98,9 @@ class BatchIntake:
         delivery: Delivery,
         rows: BatchReader,
         clock: Clock,
+        tracer: Tracer | None = None,
     ) -> None:
+        self._tracer = tracer
         self._store = store
         self._commits = commits
         self._delivery = delivery
@@ -159,12 +164,18 @@ class BatchIntake:
         keyed = any(batch.keys is not None for batch in batches)
         self._underway[origin] = [final]
         send = Send(origin, codes if refused or keyed else b"", tuple(batches))
+
+        def heard(outcome: Outcome) -> None:
+            self._heard(send, ledger, taken, refusals, outcome)
+            if self._tracer is not None and (sampled := sending.sampled()):
+                self._tracer.batch(
+                    sampled, began_mono_ns=arrived_mono_ns, codes=ledger.codes, parent=sender.service
+                )
+
         try:
-            self._commits.submit(
-                send=send, done=lambda outcome: self._heard(send, ledger, taken, refusals, outcome)
-            )
+            self._commits.submit(send=send, done=heard)
         except SnavioError as error:
-            self._heard(send, ledger, taken, refusals, error)
+            heard(error)
 
     def _admit(
         self, sending: Sending, admits: Admits, batches: list[NewBatch], taken: list[QuotaTake]

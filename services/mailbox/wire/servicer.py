@@ -116,7 +116,7 @@ class MailboxServicer:
                 names=self._instance_names,
             )
             assert stream.name is not None
-            sender = Sender(stream.name.name, stream.name.epoch)
+            sender = Sender(stream.name.name, stream.name.epoch, call.peer.identity.name)
             async for frame in stream.batches():
                 try:
                     grant = self._capabilities.check(call, Operation.SEND, None)
