@@ -7,7 +7,7 @@ NATIVE_SOURCES := native/Cargo.toml native/Cargo.lock native/build.rs $(shell fi
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_CONSTRAINT := constraints.txt
 
-.PHONY: help up demo spark-demo down install proto proto-go config-docs metrics-docs observe prometheus build compiled release-fixtures check format test test-native test-servers test-clients test-full bench bench-turns clean
+.PHONY: help up demo spark-demo down install proto proto-go config-docs metrics-docs observe prometheus build compiled release-fixtures check format test test-native test-servers test-clients test-full kubernetes image image-wheels container-test bench bench-turns detection-report clean
 .DEFAULT_GOAL := help
 
 help: ## list what can be made
@@ -100,6 +100,7 @@ check: build ## lint, types, formatting, generated code, stub, wire
 	$(BIN)/python tools/generate_metrics.py --check
 	$(BIN)/python tools/generate_dashboards.py --check
 	$(BIN)/python tools/generate_schema.py --check
+	$(BIN)/python tools/generate_kubernetes.py --check
 	$(BIN)/python tools/check_proto_comments.py
 	$(BIN)/python tools/check_stub.py
 	$(BIN)/python tools/check_wire.py
@@ -144,6 +145,30 @@ test-full: compiled test-native test-servers ## every test with its full counts
 
 bench: compiled ## the benchmarks; writes docs/performance.md
 	$(BIN)/python -m pytest bench -q -s --timeout 1800
+
+detection-report: compiled ## how well abuse is found, with seeds of the last commit that changed a rule; writes docs/fairness.md
+	$(BIN)/python -m bench.detection_quality --write $(ARGS)
+
+# What goes into the image, as wheels: the image is built without compiler and without package index. async-timeout is
+# what the Redis client needs on Python 3.11.0 to 3.11.2, which distributions have.
+ENGINE ?= $(shell command -v podman docker 2>/dev/null | head -1)
+IMAGE ?= snavio
+EXTRAS ?= mesh,redis,aws
+image-wheels: build
+	@rm -rf dist/wheels && mkdir -p dist/wheels
+	@VIRTUAL_ENV="$(CURDIR)/$(VENV)" $(BIN)/maturin build --quiet --release --out dist/wheels
+	@$(BIN)/python -m pip download --quiet --only-binary :all: --dest dist/wheels pip async-timeout "$$(echo dist/wheels/snavio-*.whl)[mesh,otlp,redis,aws]"
+
+kubernetes: build ## write deploy/kubernetes/base from the services and the authorisation table
+	@$(BIN)/python tools/generate_kubernetes.py
+
+image: image-wheels ## the container image `snavio`; ENGINE=podman|docker, BASE_IMAGE=<image with python3>, EXTRAS=service without pyarrow
+	@test -n "$(ENGINE)" || { echo "Needs podman or docker: install one, then run make again."; exit 1; }
+	$(ENGINE) build $(if $(BASE_IMAGE),--build-arg BASE=$(BASE_IMAGE)) --build-arg EXTRAS=$(EXTRAS) -t $(IMAGE) -f deploy/Containerfile .
+
+container-test: image-wheels ## the journey in real containers, which are killed and restarted; installs podman where root may
+	@tools/container_engine.sh
+	SNAVIO_CONTAINERS=1 $(BIN)/python -m pytest -q -rs tests/containers --timeout 900
 
 BASE ?= HEAD~1
 PAIRS ?= 20

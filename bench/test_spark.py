@@ -9,7 +9,6 @@ Run: `python -m pytest bench/test_spark.py -q -s`.
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -30,13 +29,13 @@ from pyspark.sql import SparkSession
 from bench.meters import median_and_range, record, resident_mb
 from spark import class_archive
 from spark.jobs.watch_abuse import Watcher
+from spark.judging import Crowding, Judge, Refusals, by_window, fold, together
 from spark.policy import DetectionPolicy
-from spark.read import read_routes
+from spark.read import Entry, read_routes
 from spark.schema import event_schema
 from spark.session import session
 from spark.transforms.abuse import proposals
 from spark.transforms.base import RAW_COLUMNS, base, by_route
-from spark.transforms.fairness import fairness
 from tests.support.telemetry_rows import T0, bulk
 
 LARGE = int(os.environ.get("SNAVIO_SPARK_EVENTS", "20000000"))
@@ -102,53 +101,65 @@ def count(spark: SparkSession, folder: Path) -> None:
 
 def judge(spark: SparkSession, folder: Path) -> int:
     counts = by_route(base(spark.read.schema(event_schema(*RAW_COLUMNS)).parquet(str(folder))))
-    return len(proposals(fairness(counts, read_routes(spark, None)), counts, DetectionPolicy()).collect())
+    return len(proposals(counts, read_routes(spark, None), DetectionPolicy()))
 
 
 def judge_with_duckdb(folder: Path) -> int:
-    """The same base, shares and rules in SQL: both must find the same number.
+    """The same base and the same rows for the same judge, in SQL; both must find the same number.
 
     Both leave out columns that are not needed here: latencies and clocks.
     """
-    bursts = " UNION ALL ".join(
-        f"""SELECT DISTINCT minute // 600, source, '{name}' FROM minutes
-            WHERE {name} >= {least} AND {name} >= 0.5 * sent"""
-        for name, least in (("forged", 200), ("replayed", 200), ("malformed", 500), ("misrouted", 500))
-    )
     with duckdb.connect() as connection:
         connection.execute("SET threads = 2")
-        found = connection.execute(
+        connection.execute(
             f"""
-            WITH base AS MATERIALIZED (SELECT
+            CREATE TEMP TABLE base AS SELECT
               epoch_us("at") // 30000000 * 30 AS w, target, command_name, source, path, key_version,
               event, verdict, escalation, cache_phase, sum("count")::BIGINT AS n
-              FROM read_parquet('{folder}/*.parquet') WHERE source IS NOT NULL GROUP BY ALL),
-            rows AS (SELECT *, verdict = 1 OR (verdict >= 64 AND verdict NOT IN (65, 66)) AS offers,
+              FROM read_parquet('{folder}/*.parquet') WHERE source IS NOT NULL GROUP BY ALL"""
+        )
+        crowding = connection.execute(
+            """
+            WITH rows AS (SELECT *, verdict = 1 OR (verdict >= 64 AND verdict NOT IN (65, 66, 72)) AS offers,
                 coalesce(escalation IN ('warm_banned', 'cold_only'), false) AS kept_off FROM base),
             per AS (SELECT w, target, command_name, source,
-                coalesce(sum(n) FILTER (verdict = 1 AND path = 'fast'), 0) AS warm,
-                coalesce(sum(n) FILTER (offers AND NOT kept_off), 0) AS competing,
-                coalesce(sum(n) FILTER (offers), 0) AS offered
+                coalesce(sum(n) FILTER (offers), 0)::BIGINT AS offered,
+                coalesce(sum(n) FILTER (offers AND NOT kept_off), 0)::BIGINT AS competing,
+                coalesce(sum(n) FILTER (verdict = 1 AND NOT kept_off), 0)::BIGINT AS taken,
+                coalesce(sum(n) FILTER (verdict IN (64, 70) AND NOT kept_off), 0)::BIGINT AS hurt
                 FROM rows GROUP BY ALL HAVING sum(n) FILTER (offers) > 0),
-            shared AS (SELECT *, sum(warm) OVER r AS volume, sum(competing) OVER r AS all_competing,
-                count_if(competing > 0) OVER r - (competing > 0)::INT AS rivals
-                FROM per WINDOW r AS (PARTITION BY w, target, command_name)),
-            by_target AS (SELECT w // 600 AS period, source, target, sum(warm) AS warm,
-                sum(warm + round((volume - warm) * (competing / offered))) AS volume,
-                count_if(warm > 0.8 * volume AND volume >= 50) AS windows FROM shared
-                WHERE all_competing - competing >= 0.1 * all_competing OR rivals >= 2
-                GROUP BY ALL HAVING windows > 0),
-            one AS (SELECT DISTINCT period, source FROM by_target WHERE windows >= 3 AND warm > 0.8 * volume),
-            many AS (SELECT period, source FROM by_target GROUP BY ALL
-                HAVING count(*) >= 2 AND sum(windows) >= 4 AND sum(warm) > 0.6 * sum(volume)),
-            minutes AS (SELECT w // 60 * 60 AS minute, source, sum(n) AS sent,
-                sum(n) FILTER (verdict = 38) AS forged, sum(n) FILTER (verdict = 39) AS replayed,
-                sum(n) FILTER (verdict BETWEEN 16 AND 28) AS malformed,
-                sum(n) FILTER (verdict IN (65, 66)) AS misrouted FROM base GROUP BY ALL),
-            bursts AS ({bursts})
-            SELECT (SELECT count(*) FROM one) + (SELECT count(*) FROM many) + (SELECT count(*) FROM bursts)"""
-        ).fetchone()
-    return int(found[0]) if found else 0
+            together AS (SELECT w, target, command_name,
+                max({'taken': taken, 'source': source, 'competing': competing, 'offered': offered,
+                  'hurt': hurt}) AS top,
+                sum(taken)::BIGINT AS taken, count_if(competing >= 5) AS heavy,
+                coalesce(sum(competing) FILTER (competing >= 5), 0)::BIGINT AS competing,
+                coalesce(sum(hurt) FILTER (competing >= 5), 0)::BIGINT AS hurt FROM per GROUP BY ALL),
+            shared AS (SELECT *, top.taken + (taken - top.taken) * top.competing // top.offered AS volume,
+                if(top.competing >= 5, top.competing, 0) AS mine, if(top.competing >= 5, top.hurt, 0) AS own_hurt
+                FROM together)
+            SELECT w, top.source, target, command_name, top.taken, volume, heavy - if(mine > 0, 1, 0),
+                competing - mine, hurt - own_hurt, 0, 700 FROM shared
+            WHERE heavy - if(mine > 0, 1, 0) >= 1 AND hurt - own_hurt >= 5 AND volume >= 50
+                AND (hurt - own_hurt) * 1000 >= (competing - mine) * 50 AND top.taken * 1000 > 500 * volume"""
+        ).fetchall()
+        refused = []
+        kinds = (
+            ("burst-invalid-hmac", "verdict = 38", 5, 1),
+            ("burst-replayed", "verdict = 39", 5, 1),
+            ("burst-schema", "verdict BETWEEN 16 AND 28", 20, 20),
+            ("burst-misrouted", "verdict IN (65, 66)", 20, 20),
+        )
+        for kind, condition, allowed, milli in kinds:
+            refused += connection.execute(
+                f"""
+                SELECT w, source, '{kind}', bad, bad - {allowed} - sent * {milli} // 1000, sent FROM (
+                  SELECT w, source, sum(n)::BIGINT AS sent,
+                  coalesce(sum(n) FILTER ({condition}), 0)::BIGINT AS bad FROM base GROUP BY ALL)
+                WHERE bad - {allowed} - sent * {milli} // 1000 > 0"""
+            ).fetchall()
+    policy = DetectionPolicy()
+    rows = by_window((Crowding(*row) for row in crowding), (), (Refusals(*row) for row in refused))
+    return len(together(fold(Judge(policy), rows), policy))
 
 
 @pytest.mark.timeout(1800)
@@ -211,25 +222,16 @@ def test_a_micro_batch_of_ten_thousand_rows(spark: SparkSession, tmp_path: Path)
     for number in range(3 + 2 * REPEATS):
         path = tmp_path / f"{number}.parquet"
         pq.write_table(bulk(10_000, seed=number, minutes=1, after_minutes=ago), path)
-        at = (T0 + timedelta(minutes=ago)).isoformat()
-        entry = {
-            "path": str(path),
-            "instance": f"fast-{number}",
-            "epoch": 1,
-            "first_seq": 1,
-            "last_seq": 10_000,
-            "min_at": at,
-            "max_at": at,
-        }
-        lines = spark.createDataFrame([(json.dumps(entry),)], "value string")
-        times.append(timed(partial(watcher.count, lines, number)))
+        at = T0 + timedelta(minutes=ago)
+        entry = Entry(str(path), f"fast-{number}", 1, 1, 10_000, at, at)
+        times.append(timed(partial(watcher.count, [entry], number)))
         judging.append(timed(watcher.judge))
     record(
         "spark judging what is known",
         values=judging[3:],
         unit="s",
         target="-",
-        note="at most twice in a window of 30 s, beside the micro-batches",
+        note="what is new, of what is known",
     )
     judged(reached("spark micro-batch of 10k rows", times[3:], "s", BATCH_S, "the first three compile"))
 

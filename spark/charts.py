@@ -58,7 +58,12 @@ def stacked(times: Sequence[datetime], series: Sequence[tuple[str, Sequence[floa
         floor = roof
     ticks = sorted({0, len(times) // 4, len(times) // 2, 3 * len(times) // 4, len(times) - 1})
     said = clock(span)
+    written: set[str] = set()
     for at in ticks:
+        # In a range of minutes two of them would read the same.
+        if f"{times[at]:{said}}" in written:
+            continue
+        written.add(f"{times[at]:{said}}")
         anchor = "start" if at == 0 else "end" if at == len(times) - 1 else "middle"
         parts.append(
             f'<text class="axis" x="{x(at):.1f}" y="{HEIGHT - 8}" text-anchor="{anchor}">{times[at]:{said}}</text>'

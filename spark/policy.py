@@ -13,7 +13,14 @@ from typing import Any, Final, Self
 
 VERSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}", re.ASCII)
 """The carrier of proposals reads versions by the same form; a test holds the two together."""
-DEFAULT_VERSION: Final = "1"
+DEFAULT_VERSION: Final = "2"
+BURSTS: Final = {
+    "burst-invalid-hmac": "hmac",
+    "burst-replayed": "replayed",
+    "burst-schema": "schema",
+    "burst-misrouted": "misrouted",
+}
+"""Kinds of refusal, and what the policy's thresholds of each are called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,24 +31,53 @@ class DetectionPolicy:
     window_seconds: int = 30
     """In which shares are counted; Fast's own windows have as many."""
     period_minutes: int = 10
-    """Length of an aligned period in which violations are counted."""
-    single_target_share: float = 0.8
-    """X: share of a target's contended warm dispatches over the period."""
-    single_target_windows: int = 3
-    """Dominant windows of one target within a period."""
-    several_targets_share: float = 0.6
-    """Y: share over all targets that it dominated."""
+    """Length of an aligned period: a source is proposed once in it for each kind of abuse."""
+    single_target_share: float = 0.7
+    """X: share of a route's permits; a route whose own `dominant_share` is above 0.8 raises it by as much."""
+    several_targets_share: float = 0.5
+    """Y: the same, for a source that does it on several targets."""
     several_targets: int = 2
-    several_targets_windows: int = 4
-    """Dominant windows on all of them together."""
+    rival_minimum: int = 5
+    """Commands in a window from which on another source counts: a probe is no rival."""
+    harm_share: float = 0.05
+    """Of the rivals' offers, so many were limited or found the target saturated."""
+    harm_minimum: int = 5
+    """And at least so many."""
+    hit_points: int = 8
+    """For a window in which a source held most and others were harmed."""
+    miss_points: int = 1
+    """Taken away for every other window."""
+    alarm_points: int = 25
+    """Four such windows in a row, or more that come again and again."""
     burst_hmac: int = 200
-    """Within a minute, and most of what the source sent."""
+    """Refused commands beyond the allowance."""
     burst_replayed: int = 200
     burst_schema: int = 500
     burst_misrouted: int = 500
-    burst_share: float = 0.5
+    allowed_hmac: int = 5
+    """Refused commands in a window that anybody may have, whatever else it sends."""
+    allowed_replayed: int = 5
+    allowed_schema: int = 20
+    allowed_misrouted: int = 20
+    tolerated_hmac_milli: int = 1
+    """Of a thousand commands sent, so many more: large senders make more mistakes, but cannot hide many."""
+    tolerated_replayed_milli: int = 1
+    tolerated_schema_milli: int = 20
+    tolerated_misrouted_milli: int = 20
     ban_minutes: int = 10
-    """Counted from the end of the violation's window, never from now."""
+    """Counted from the end of the window of the alarm, never from now."""
+
+    def burst_alarm(self, kind: str) -> int:
+        """From how many refused commands beyond the allowance on a kind is abuse."""
+        return int(getattr(self, f"burst_{BURSTS[kind]}"))
+
+    def burst_allowance(self, kind: str) -> int:
+        """Refused commands of a kind in a window that are nobody's business."""
+        return int(getattr(self, f"allowed_{BURSTS[kind]}"))
+
+    def burst_tolerance_milli(self, kind: str) -> int:
+        """Of a thousand commands sent, so many more."""
+        return int(getattr(self, f"tolerated_{BURSTS[kind]}_milli"))
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():

@@ -5,6 +5,7 @@ Needs nothing from the network, runs no script, and escapes every name: they com
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from typing import Any
 
 from spark.charts import bars, clock, short, spark_line, stacked
 from spark.transforms.base import BUCKETS, ESCALATIONS, PHASES
-from spark.transforms.slo import FAILURES, INVALID, NEAR, SKEW_WINDOW_S, upper_ms
+from spark.transforms.slo import FAILURES, INVALID, NEAR, OBJECTIVE, SKEW_WINDOW_S, upper_ms
 
 Rows = Sequence[Mapping[str, Any]]
 MOST_ROWS = 25
@@ -37,6 +38,8 @@ class Findings:
     keys: Rows
     revoked: Rows
     proposals: Rows = field(default_factory=tuple)
+    budgets: Rows = field(default_factory=tuple)
+    use: Rows = field(default_factory=tuple)
 
 
 def page(found: Findings) -> str:
@@ -44,6 +47,12 @@ def page(found: Findings) -> str:
     parts = [
         _head(found),
         _section("Traffic", "Commands per second, by what became of them.", _traffic(found)),
+        _section(
+            "Error budgets",
+            f"Of a thousand commands that a route took on, {OBJECTIVE * 1000:g} are to arrive; used up at 100 %.",
+            _budgets(found),
+        ),
+        _section("Use", "What each tenant cost the mesh, largest first.", _use(found)),
         _section(
             "Latency",
             "From admission to settlement; percentiles are exact to a power of two.",
@@ -134,6 +143,39 @@ def _evenly(
     return [first + timedelta(seconds=window_seconds * begin) for begin in points], rates
 
 
+def _budgets(found: Findings) -> str:
+    rows = sorted(found.budgets, key=lambda row: (-row["budget_used"], row["tenant"], _plain_route(row)))
+    cells = [
+        [
+            escape(row["tenant"]),
+            _route(row),
+            f"{row['taken_on']:,}",
+            f"{row['failed']:,}",
+            f"{100 * row['arrived']:.3f} %",
+            f"{100 * row['budget_used']:,.0f} %",
+        ]
+        for row in rows[:MOST_ROWS]
+    ]
+    heads = ["tenant", "route", "taken on", "did not arrive", "arrived", "budget used"]
+    return _table(heads, cells, of=len(rows))
+
+
+def _use(found: Findings) -> str:
+    rows = sorted(found.use, key=lambda row: (-row["sent"], row["tenant"]))
+    whole = _total(found.use, "sent")
+    names = ("fast", "slow", "failed", "invalid")
+    cells = [
+        [
+            escape(row["tenant"]),
+            f"{row['sent']:,}",
+            _percent(row["sent"], whole),
+            *(f"{row[name]:,}" for name in names),
+        ]
+        for row in rows[:MOST_ROWS]
+    ]
+    return _table(["tenant", "commands", "of all", *names], cells, of=len(rows))
+
+
 def _latency(found: Findings) -> str:
     rows = sorted(found.latency, key=lambda row: -row["delivered"])
     cells = [
@@ -203,7 +245,7 @@ def _fairness(found: Findings) -> str:
 
 def _proposals(found: Findings) -> str:
     rows = sorted(found.proposals, key=lambda row: (row["window_start"], row["source"]))
-    times = [row["window_start"] for row in (*found.timeline, *rows)]
+    times = [row["window_start"].replace(tzinfo=None) for row in (*found.timeline, *rows)]
     said = clock((max(times) - min(times)).total_seconds()) if times else clock(0)
     cells = [
         [
@@ -213,11 +255,36 @@ def _proposals(found: Findings) -> str:
             f"{row['total_violations']:,}",
             f"{row['window_start']:{said}}",
             f"{row['ban_applied_until']:{said}}",
+            *_evidence(row),
         ]
         for row in rows[:MOST_ROWS]
     ]
-    heads = ["source", "kind", "targets", "violations", "since", "ban until"]
+    heads = [
+        "source",
+        "kind",
+        "targets",
+        "violations",
+        "since",
+        "ban until",
+        "who suffered",
+        "its share",
+        "harm",
+    ]
     return _table(heads, cells, of=len(rows), none="None.")
+
+
+def _evidence(row: Mapping[str, Any]) -> list[str]:
+    """Who went without, and the course of the share and of the harm; empty for what harms nobody by name."""
+    told = json.loads(row.get("evidence") or "{}")
+    victims = ", ".join(f"{escape(name)} {number:,}" for name, number in told.get("suffered", {}).items())
+    courses = [
+        spark_line(told[key], label=label) if told.get(key) else ""
+        for key, label in (
+            ("share_course", "its share by window"),
+            ("harm_course", "others refused by window"),
+        )
+    ]
+    return [victims, *courses]
 
 
 def _clocks(found: Findings) -> str:
@@ -254,7 +321,7 @@ def _keys(found: Findings) -> str:
         (
             version,
             float(sum(numbers)),
-            f"{sum(numbers):,} of {len(numbers)} source" + "s" * (len(numbers) != 1),
+            f"{sum(numbers):,} commands by {len(numbers)} source" + "s" * (len(numbers) != 1),
         )
         for version, numbers in sorted(by_version.items())
     ]
@@ -277,7 +344,8 @@ def _table(heads: list[str], cells: list[list[str]], *, of: int, none: str = "No
     head = "".join(f"<th>{name}</th>" for name in heads)
     body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in cells)
     more = f'<p class="none">and {of - len(cells)} more</p>' if of > len(cells) else ""
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
+    # Wider than a phone: it moves within its box, and the page stays.
+    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{more}'
 
 
 def _plain_route(row: Mapping[str, Any]) -> str:
@@ -321,5 +389,6 @@ svg{width:100%;height:auto;display:block}svg.tiny{width:150px;height:26px}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
 th{text-align:left;color:var(--soft);font-weight:500;font-size:13px;border-bottom:1px solid var(--line);padding:4px 8px}
 td{border-bottom:1px solid var(--line);padding:5px 8px}tr:last-child td{border-bottom:0}
+.wide{overflow-x:auto}
 .none{color:var(--soft);margin:4px 0}
 """

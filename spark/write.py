@@ -17,8 +17,10 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 
-def write_table(frame: DataFrame, folder: Path, *, files: int = 1) -> None:
-    """Parquet in a folder that takes the place of what was there.
+def write_table(frame: DataFrame, folder: Path, *, files: int = 0) -> None:
+    """Parquet in a folder that takes the place of what was there; as many files as Spark finds fit, or `files`.
+
+    Never by fewer tasks than counted: rows move to their writers instead, or one core would do all of the counting.
 
     A folder cannot be replaced in one step: the old one goes aside, the new one takes its name. Killed in between,
     there is no table until the next write, which begins by putting the old one back.
@@ -27,7 +29,8 @@ def write_table(frame: DataFrame, folder: Path, *, files: int = 1) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     if old.exists() and not folder.exists():
         old.rename(folder)
-    frame.coalesce(files).write.mode("overwrite").option("compression", "zstd").parquet(str(fresh))
+    shaped = frame.repartition(files) if files else frame.hint("rebalance")
+    shaped.write.mode("overwrite").option("compression", "zstd").parquet(str(fresh))
     shutil.rmtree(old, ignore_errors=True)
     if folder.exists():
         folder.rename(old)

@@ -62,6 +62,7 @@ class MailboxApp(HostedService[MailboxSettings]):
             delivery=parts.delivery,
             intake=parts.intake,
             message_intake=parts.message_intake,
+            group_intake=parts.group_intake,
             receiving=parts.receiving,
             settlements=parts.settlements,
             capabilities=self.capabilities,

@@ -9,19 +9,23 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from services.mailbox.delivery.batch_reader import BatchReader
 from services.mailbox.delivery.receiving import Receiving
 from services.mailbox.delivery.waiters import Waiters
 from services.mailbox.intake.batch_intake import BatchIntake
 from services.mailbox.intake.commits import CLOSE_SECONDS, Commits
+from services.mailbox.intake.message_groups import GroupIntake
 from services.mailbox.intake.new_messages import MessageIntake
+from services.mailbox.intake.send_commit import SendCommit
 from services.mailbox.oversight.change_requests import Oversight
 from services.mailbox.oversight.listing import Listing
 from services.mailbox.retention.batch_rewrite import BatchRewrite
 from services.mailbox.retention.empty_topics import EmptyTopics
 from services.mailbox.retention.pruning import Retention
 from services.mailbox.retention.store_clock import StoreClock
+from services.mailbox.retention.topic_rules import TopicRules
 from services.mailbox.settings import MailboxSettings
 from services.mailbox.settle.settlements import Settlements
 from services.mailbox.state.bounds import MailboxShares
@@ -33,6 +37,9 @@ from snavio.host.store_readers import StoreReaders
 from snavio.ports.mailbox_store import MailboxStore, Progress
 from snavio.telemetry.events import EventJournal
 from snavio.wiring import open_mailbox_store
+
+RULES_PULLS: Final = 2
+"""Pulls of other copies of the directory for one of the topic rules: nobody waits for a rule to the second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +58,9 @@ class MailboxParts:
     receiving: Receiving
     intake: BatchIntake
     message_intake: MessageIntake
+    group_intake: GroupIntake
     events: EventJournal
+    topic_rules: TopicRules
 
 
 async def compose_parts(
@@ -67,6 +76,15 @@ async def compose_parts(
     host.at_stop("store", lambda: readers.close(store.close))
     epoch = await asyncio.to_thread(store.begin_epoch, clock.unix_ns())
     records = await asyncio.to_thread(store.topics)
+    policies = settings.policies()
+    topic_rules = TopicRules(
+        host.channel("registry"),
+        policies,
+        clock=clock,
+        interval_s=RULES_PULLS * host.pull_interval_s,
+        folder=folder,
+    )
+    topic_rules.load()
     age = StoreClock(clock=clock, age_ns=await asyncio.to_thread(store.age))
     commits = Commits(store, clock=clock, max_waiting_bytes=settings.queued_bytes, age_ns=age.now_ns)
     # Without a disk the store is the cache, and a second copy could not be wiped.
@@ -92,7 +110,7 @@ async def compose_parts(
         record=note,
         limits=limits,
         shares=tenants,
-        policies=settings.policies(),
+        policies=policies,
         commit_ended=commit_ended,
         age_ns=age.now_ns,
     )
@@ -120,11 +138,21 @@ async def compose_parts(
     )
     receiving = Receiving(delivery=delivery, rows=rows, waiters=waiters, stopping=stopping, clock=clock)
     intake = BatchIntake(
-        store=store, commits=commits, delivery=delivery, rows=rows, clock=clock, tracer=host.tracer
+        store=store,
+        commits=commits,
+        delivery=delivery,
+        settlements=settlements,
+        rows=rows,
+        clock=clock,
+        tracer=host.tracer,
+    )
+    storing = SendCommit(
+        commits=commits, delivery=delivery, intake=intake, settlements=settlements, rows=rows
     )
     message_intake = MessageIntake(
-        store=store, commits=commits, delivery=delivery, intake=intake, clock=clock
+        store=store, commits=commits, delivery=delivery, storing=storing, clock=clock
     )
+    group_intake = GroupIntake(store=store, commits=commits, delivery=delivery, storing=storing, clock=clock)
     # After the server and before the store: every answered send is committed, every committed one is answered.
     host.at_stop("commits", commits.close, within_s=CLOSE_SECONDS)
     commits.start()
@@ -141,5 +169,7 @@ async def compose_parts(
         receiving=receiving,
         intake=intake,
         message_intake=message_intake,
+        group_intake=group_intake,
         events=events,
+        topic_rules=topic_rules,
     )

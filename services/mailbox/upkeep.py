@@ -46,3 +46,5 @@ def begin_upkeep(host: ServiceHost, parts: MailboxParts) -> None:
     host.ready_part("reads", lambda: True)
     host.every(READINESS_SECONDS, "readiness", readiness)
     host.every(lambda: pruning.TICK_SECONDS, "retention", parts.retention.step)
+    host.at_stop("topic rules", parts.topic_rules.stop)
+    parts.topic_rules.begin()

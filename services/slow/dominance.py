@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from snavio.clock import Clock
 from snavio.domain.directory import Fairness
 
+RIVAL_MINIMUM = 5
+"""Commands in an interval from which on another source is a competitor, as in Fast: a probe is none."""
 MAX_ROUTES = 10_000
 MAX_SOURCES = 256
 MAX_REPORTS = 10_000
@@ -82,7 +84,9 @@ class Dominance:
         at, reported = self._reports.get((source, *route), (0, 0.0))
         if at and self._clock.mono_ns() - at < REPORT_NS:
             competing = max(competing, reported)
-        competitors = len(counted.offered) - 1
+        competitors = sum(
+            number >= RIVAL_MINIMUM for other, number in counted.offered.items() if other != source
+        )
         if competing < fairness.competing_share and competitors < fairness.competitors:
             return None
         return TrafficShares(source_share, min(1.0, competing), used)

@@ -42,6 +42,8 @@ class Proposal:
     evidence: str = ""
     """A JSON object of at most 2048 printable characters."""
     provisional: bool = False
+    warning: bool = False
+    """No ban is asked for: one is near, and whoever listens for the tenant's events hears so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +150,20 @@ class BanClient(RegistryClient):
         name: str = "",
         reason: str = "",
         ban_list: wire.BanList = wire.BAN_LIST_WARM_BAN,
+        spare_until_unix_ns: int = 0,
     ) -> wire.LiftBanResponse:
-        """End bans before their time; NotFound when there are none. Operators only."""
-        request = wire.LiftBanRequest(source=source, target=target, name=name, list=ban_list, reason=reason)
+        """End bans before their time; NotFound when there are none. Operators only.
+
+        With `spare_until_unix_ns`, neither proposals nor Slow ban the source until then, whether it has bans or not.
+        """
+        request = wire.LiftBanRequest(
+            source=source,
+            target=target,
+            name=name,
+            list=ban_list,
+            reason=reason,
+            spare_until_unix_ns=spare_until_unix_ns,
+        )
         return await self._call("LiftBan", request, wire.LiftBanResponse)
 
 

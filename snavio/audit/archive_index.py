@@ -15,19 +15,26 @@ from typing import Any, Final
 import orjson
 
 from snavio.audit.index_file import Coverage, IndexEntry, write_index, write_whole
+from snavio.audit.known_manifests import KnownManifests
 from snavio.audit.pinning import Pins
 from snavio.audit.quarantine import write_report
 from snavio.audit.verify_archive import HOUR_NS, VerifiedArchive, believe_hour
 from snavio.clock import Clock
 from snavio.signed.archive_manifest import EventRange, FileEntry, folder_of
 from snavio.signed.verification import VerifyingKey
-from snavio.telemetry.archive_inspection import ArchiveFinding, hours
+from snavio.telemetry.archive_inspection import ArchiveFinding
 
 HORIZON_HOURS: Final = 3
 """Folders that are looked at: exports go to the present hour, and older ones change by compaction only."""
 KEEP_NS: Final = 24 * HOUR_NS
 """Index files and pins live as long; a watcher that was away longer has nothing to propose on them."""
 SUMMARY: Final = "covered.json"
+TAKEN: Final = "taken.json"
+"""Written by the streaming job: the index files that it needs no more."""
+MOST_AT_ONCE: Final = 2000
+"""Files that one look verifies."""
+ENTRIES_AT_ONCE: Final = 250
+"""Files that one index file names, so that a batch of the job stays small."""
 
 Mark = tuple[int, int, int]
 """Modified when, size and inode; differs when a file was written again or replaced."""
@@ -61,6 +68,7 @@ class ArchiveFollower:
         self._seen: set[str] = set()
         self._bad: dict[str, tuple[Mark, ArchiveFinding]] = {}
         self._told: set[ArchiveFinding] | None = None
+        self._known = KnownManifests(archive)
         self._load()
 
     @property
@@ -73,14 +81,34 @@ class ArchiveFollower:
         now = self._clock.unix_ns()
         verified_archive = VerifiedArchive()
         looked: dict[str, Mark] = {}
-        for hour in hours(self._archive, since=folder_of(now - HORIZON_HOURS * HOUR_NS)):
+        room = MOST_AT_ONCE
+        asleep: set[str] = set()
+        for folder in self._known.folders(since=folder_of(now - HORIZON_HOURS * HOUR_NS)):
+            if self._known.unchanged(folder, keys):
+                asleep.add(folder)
+                continue
+            mark = self._known.mark(folder, keys)
+            hour = self._known.hour(folder)
+            before, left = len(verified_archive.quarantined), room
 
-            def wanted(file: FileEntry, folder: str = hour.folder) -> bool:
+            def wanted(file: FileEntry, folder: str = folder) -> bool:
+                nonlocal room
                 name = f"{folder}/{file.name}"
+                if name in self._seen:
+                    looked[name] = MISSING
+                    return False
                 # Before the file is read: a change meanwhile is read again the next time.
-                looked[name] = _mark(self._archive / name)
-                return name not in self._seen and not self._still_bad(name, looked[name])
+                found = _mark(self._archive / name)
+                if self._still_bad(name, found):
+                    looked[name] = found
+                    return False
+                # The rest at the next look: a first look at a large archive must not take an hour.
+                room -= 1
+                if room >= 0:
+                    looked[name] = found
+                return room >= 0
 
+            on_their_way = verified_archive.on_their_way
             believe_hour(
                 self._archive,
                 hour,
@@ -89,16 +117,27 @@ class ArchiveFollower:
                 now_unix_ns=now,
                 pin=self._pins.pin,
                 wanted=wanted,
+                good_of=self._known.good_of,
             )
-        self._seen &= looked.keys()
+            calm = (
+                len(verified_archive.quarantined) == before and verified_archive.on_their_way == on_their_way
+            )
+            if calm and room == left and not any(name.startswith(folder) for name in self._bad):
+                self._known.sleep(folder, mark)
+        self._seen = {name for name in self._seen if name in looked or name.rpartition("/")[0] in asleep}
+        self._known.keep(asleep | {name.rpartition("/")[0] for name in looked})
         verified_archive.quarantined += [
             finding for name, (mark, finding) in self._bad.items() if name in looked and looked[name] == mark
         ]
-        parts = self._parts(verified_archive.entries)
-        if parts:
-            write_index(parts, self._index / f"{self._number + 1:08d}.jsonl")
+        # In order of time, whoever counted them: the job takes them in this order, and must not let go of a window of
+        # which another process's events still come.
+        entries = sorted(verified_archive.entries, key=lambda entry: entry.max_at_unix_ns)
+        parts = self._parts(entries)
+        for at in range(0, len(parts), ENTRIES_AT_ONCE):
+            some = parts[at : at + ENTRIES_AT_ONCE]
+            write_index(some, self._index / f"{self._number + 1:08d}.jsonl")
             self._number += 1
-            for part in parts:
+            for part in some:
                 self._coverage.add(part.stretch)
         found = set(verified_archive.quarantined)
         self._bad = {
@@ -163,8 +202,12 @@ class ArchiveFollower:
 
     def _forget(self, now: int) -> None:
         """Fold index files that are a day old into a summary, and let go of the files that they named."""
+        taken = self._taken()
         old = [
-            path for path in sorted(self._index.glob("*.jsonl")) if now - path.stat().st_mtime_ns > KEEP_NS
+            path
+            for path in sorted(self._index.glob("*.jsonl"))
+            # What the job has not counted stays, however old: its next batch names it.
+            if int(path.stem) <= taken and now - path.stat().st_mtime_ns > KEEP_NS
         ]
         if not old:
             return
@@ -183,6 +226,13 @@ class ArchiveFollower:
             for line in path.read_bytes().splitlines()
         }
         self._pins.release(keep=kept)
+
+    def _taken(self) -> int:
+        """The last index file that the streaming job has counted for good."""
+        try:
+            return int(orjson.loads((self._folder / TAKEN).read_bytes())["through"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return 0
 
 
 def _mark(path: Path) -> Mark:

@@ -6,8 +6,8 @@ Never guesses at a line that is not whole: it is counted and left out, and the r
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +20,7 @@ from snavio.signed.signed_document import text_in
 MAX_FILE_BYTES: Final = 64 << 20
 BURST: Final = "burst-"
 MAX_EVIDENCE: Final = 2048
+MAX_ALSO: Final = 2
 MAX_TARGETS: Final = 100
 """That Registry takes in one proposal; a source that harms more of them is banned from all its routes."""
 _ID: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
@@ -51,6 +52,7 @@ def read_proposal(found: Any) -> Proposal:
         window_end_unix_ns=_unix_ns(found["window_end"]),
         ban_applied_until_unix_ns=_unix_ns(found["ban_applied_until"]),
         evidence=evidence,
+        warning=found.get("warning") is True,
     )
 
 
@@ -72,18 +74,24 @@ class ProposalLines:
 
     proposals: tuple[Proposal, ...]
     unreadable: int
+    also: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By proposal: other ids that name the same finding, where a late event could have moved it to another period."""
 
 
 def read_lines(lines: Iterable[bytes]) -> ProposalLines:
     """JSON lines as proposals."""
     found, unreadable = [], 0
+    also: dict[str, tuple[str, ...]] = {}
     for line in lines:
         if line.strip():
             try:
-                found.append(read_proposal(orjson.loads(line)))
+                values = orjson.loads(line)
+                proposal = read_proposal(values)
+                also[proposal.proposal_id] = _ids(values.get("also") or [])
+                found.append(proposal)
             except (ValueError, KeyError, TypeError):
                 unreadable += 1
-    return ProposalLines(tuple(found), unreadable)
+    return ProposalLines(tuple(found), unreadable, {name: ids for name, ids in also.items() if ids})
 
 
 def read_proposals(path: Path) -> ProposalLines:
@@ -94,6 +102,12 @@ def read_proposals(path: Path) -> ProposalLines:
         return read_lines(path.read_bytes().splitlines())
     except FileNotFoundError:
         return ProposalLines((), 0)
+
+
+def _ids(found: list[Any]) -> tuple[str, ...]:
+    if len(found) > MAX_ALSO or not all(isinstance(one, str) and _ID.fullmatch(one) for one in found):
+        raise ValueError("also are no ids")
+    return tuple(found)
 
 
 def _unix_ns(text: str) -> int:

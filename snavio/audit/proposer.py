@@ -122,6 +122,11 @@ class Proposer:
                 self.counts["away"] += 1
                 pause = min(max(FIRST_PAUSE_S, pause * 2), LONGEST_PAUSE_S)
                 self._log.warning("proposals wait", number=self.waiting, reason=error.reason)
+            except OSError as error:
+                # A full disk: what is not written down is sent again, and its id makes that the same proposal.
+                self.counts["failed"] += 1
+                pause = LONGEST_PAUSE_S
+                self._log.error("answers cannot be kept", message=str(error))
             except SnavioError as error:
                 # Ours to mend, not to give up on: the proposals stay where they are.
                 self.counts["failed"] += 1

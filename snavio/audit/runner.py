@@ -6,27 +6,31 @@ Never lets Spark read what was not verified, and never keeps a proposal to itsel
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
+import orjson
+import structlog
+
 from snavio.admin.bans import BanClient, ProposalAnswer
 from snavio.audit.archive_index import ArchiveFollower, IndexStep
 from snavio.audit.ban_audit import AuditReport, Evidence, audit
 from snavio.audit.identity import job_certificates, renewed
-from snavio.audit.index_file import moment, write_index
+from snavio.audit.index_file import moment, write_index, write_whole
 from snavio.audit.jobs import Job, SparkLocation, Told, command
 from snavio.audit.pinning import Pins
 from snavio.audit.proposals import read_proposals
 from snavio.audit.proposer import Proposer, alone
 from snavio.audit.quarantine import write_report
 from snavio.audit.routes import read_routes, write_routes
-from snavio.audit.verify_archive import TimeRange, VerifiedArchive, believe
+from snavio.audit.verify_archive import HOUR_NS, TimeRange, VerifiedArchive, believe
 from snavio.clock import Clock
 from snavio.config import MeshSettings
-from snavio.errors import Unauthenticated, Unavailable
+from snavio.errors import SnavioError, Unauthenticated, Unavailable
 from snavio.rpc.channel import MeshChannel
 from snavio.rpc.credentials import CertificateFiles
 from snavio.signed.platform_keys import PlatformKeys
@@ -37,6 +41,10 @@ AWAY: Final = (Unavailable, Unauthenticated)
 """Errors that pass: a service comes back, and a certificate that ended meanwhile is renewed."""
 ATTEMPTS: Final = 5
 PAUSE_S: Final = 2.0
+JUDGING: Final = frozenset({"abuse", "backfill"})
+RESTART_S: Final = 5.0
+LONGEST_RESTART_S: Final = 300.0
+"""Pauses before a job that failed is started again: a full disk may have room by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +115,7 @@ async def run_batch(
         keys = await access.keys.ever()
         now = clock.unix_ns()
         verified_archive = await asyncio.to_thread(
-            believe, archive, keys, now_unix_ns=now, pin=pins.pin, wanted=order.wanted
+            believe, archive, keys, now_unix_ns=now, pin=pins.pin, wanted=_read_for(order)
         )
         report = order.out / "quarantine.json"
         write_report(verified_archive, report, now_unix_ns=now)
@@ -115,6 +123,7 @@ async def run_batch(
         write_routes(await read_routes(access.registry), order.out / "routes.jsonl")
         told({"step": "starting", "files": len(verified_archive.entries), "events": verified_archive.events})
         options = [
+            *_doubts(order, verified_archive),
             *("--index", str(order.out / "index.jsonl"), "--routes", str(order.out / "routes.jsonl")),
             *("--out", str(order.out), *_times(order.wanted), *order.options),
         ]
@@ -158,12 +167,30 @@ async def _audit(
                 evidence=evidence,
                 began_at_version=began,
                 period_minutes=int(last["period_minutes"]),
+                also=lines.also,
             )
         except AWAY:
             if attempt == ATTEMPTS - 1:
                 raise
             await asyncio.sleep(PAUSE_S * 2**attempt)
     raise AssertionError("unreachable")
+
+
+def _read_for(order: JobRequest) -> TimeRange:
+    """What a job reads: those that judge need the hour before, to know what was held against a source by then."""
+    since = order.wanted.since_unix_ns
+    if order.job not in JUDGING or since is None:
+        return order.wanted
+    return TimeRange(max(since - HOUR_NS, 0), order.wanted.until_unix_ns)
+
+
+def _doubts(order: JobRequest, verified_archive: VerifiedArchive) -> list[str]:
+    """For a backfill, which hours it may not call done."""
+    if order.job != "backfill":
+        return []
+    path = order.out / "doubts.json"
+    write_whole(path, orjson.dumps(sorted(verified_archive.doubtful_hours())))
+    return ["--doubts", str(path)]
 
 
 Seen = Callable[[IndexStep], None]
@@ -189,15 +216,19 @@ async def watch(
         proposer = Proposer(
             order.out / "proposals", answers=order.out / "answers.json", bans=access.bans, clock=clock
         )
+        # Answered apart: a warning asks for nothing, and nobody waits for its answer.
+        warner = Proposer(
+            order.out / "warnings", answers=order.out / "warned.json", bans=access.bans, clock=clock
+        )
         stop = asyncio.Event()
         seen(await asyncio.to_thread(follower.step, await access.keys.ever()))
         options = ["--index", str(follower.index), "--out", str(order.out), "--routes", str(routes)]
         options += ["--once"] if once else []
         line, environment = command("watch", [*options, *order.options], order.place, work=order.out)
-        job = Job(line, environment, log=order.out / "spark.log")
         if once:
-            await job.run(told)
+            await Job(line, environment, log=order.out / "spark.log").run(told)
             await proposer.step()
+            await warner.step()
             answered(proposer.answered)
             return proposer
         async with asyncio.TaskGroup() as group:
@@ -206,13 +237,32 @@ async def watch(
                 group.create_task(_refresh(access, routes)),
                 group.create_task(_tell(proposer, answered)),
                 group.create_task(proposer.run(stop)),
+                group.create_task(warner.run(stop)),
             ]
             try:
-                await job.run(told)
+                await _lasting(lambda: Job(line, environment, log=order.out / "spark.log"), told)
             finally:
                 for helper in helpers:
                     helper.cancel()
         return proposer
+
+
+async def _lasting(start: Callable[[], Job], told: Told) -> None:
+    """Run the job again when it fails: it goes on where it was. What is wrong with its options is raised."""
+    pause = RESTART_S
+    while True:
+        began = time.monotonic()
+        try:
+            await start().run(told)
+            return
+        except SnavioError as error:
+            if error.reason != "job-failed":
+                raise
+            if time.monotonic() - began > LONGEST_RESTART_S:
+                pause = RESTART_S
+            told({"step": "failed", "message": str(error), "again_in_s": pause})
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, LONGEST_RESTART_S)
 
 
 async def _follow(follower: ArchiveFollower, access: MeshAccess, seen: Seen) -> None:
@@ -222,7 +272,12 @@ async def _follow(follower: ArchiveFollower, access: MeshAccess, seen: Seen) -> 
             keys = await access.keys.ever()
         except AWAY:
             continue  # Nothing is believed without keys; what came meanwhile is seen at the next look.
-        seen(await asyncio.to_thread(follower.step, keys))
+        try:
+            seen(await asyncio.to_thread(follower.step, keys))
+        except OSError as error:
+            # A full disk, most of the time. Nothing is lost: what was not written is seen again at the next look.
+            structlog.get_logger().error("the archive is not followed", message=str(error))
+            await asyncio.sleep(PAUSE_S * 5)
 
 
 async def _refresh(access: MeshAccess, routes: Path) -> None:
@@ -230,7 +285,7 @@ async def _refresh(access: MeshAccess, routes: Path) -> None:
         await asyncio.sleep(ROUTES_SECONDS)
         try:
             write_routes(await read_routes(access.registry), routes)
-        except AWAY:
+        except (*AWAY, OSError):
             continue  # The parameters of a minute ago do.
 
 

@@ -6,12 +6,15 @@ out a file without saying so, and never changes the archive.
 
 from __future__ import annotations
 
+import errno
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from snavio.audit.index_file import IndexEntry
+from snavio.native import format_timestamp, parse_timestamp
 from snavio.signed.archive_manifest import ArchiveManifest, FileEntry, folder_of, present
 from snavio.signed.verification import VerifyingKey
 from snavio.telemetry.archive_inspection import SETTLING_NS, ArchiveFinding, Hour, believed, check_file, hours
@@ -19,10 +22,15 @@ from snavio.telemetry.missing_events import Listed, MissingEvents, gaps_told_in,
 from snavio.telemetry.schema import COLUMNS
 
 HOUR_NS: Final = 3_600_000_000_000
+_FOLDER: Final = re.compile(r"date=(\d{4}-\d{2}-\d{2})/hour=(\d{2})", re.ASCII)
+NO_ROOM: Final = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE}
+"""Faults of this machine, not of a file: who meets one looks again later."""
 HALF_WRITTEN: Final = "half-written"
 LOOKS: Final = 3
 """Compaction takes files away after its manifest is there, so a file that is missing is looked for again."""
 
+Judged = tuple[list[ArchiveManifest], list[ArchiveFinding]]
+"""Manifests that are believed, and the defects of the others."""
 Pin = Callable[[str, Path], Path]
 """Keeps a file from going away while it is read: (folder, path) to the path to read; OSError when it is gone."""
 
@@ -35,6 +43,8 @@ class VerifiedArchive:
     quarantined: list[ArchiveFinding] = field(default_factory=list)
     holes: list[ArchiveFinding] = field(default_factory=list)
     """Events of the range that are in no file, without a recorded reason."""
+    hole_spans: list[tuple[int, int]] = field(default_factory=list)
+    """Of each hole, the times between which its events were."""
     on_their_way: int = 0
     """Files that no manifest lists yet, and that are too young to be called forgotten."""
 
@@ -42,6 +52,20 @@ class VerifiedArchive:
     def events(self) -> int:
         """Events that can be read, before files that overlap are told apart."""
         return sum(entry.stretch.rows for entry in self.entries)
+
+    def doubtful_hours(self) -> set[str]:
+        """Hours of event time that may lack events, such as `2026-11-16T10`."""
+        doubtful: set[str] = set()
+        for finding in self.quarantined:
+            if finding.problem == HALF_WRITTEN or (folder := _FOLDER.search(finding.path)) is None:
+                continue
+            start = parse_timestamp(f"{folder[1]}T{folder[2]}:00:00Z")
+            # An export has events of the hour before, too.
+            doubtful |= {_hour(start), _hour(start - HOUR_NS)}
+        for first, last in self.hole_spans:
+            for hour in range(first // HOUR_NS, last // HOUR_NS + 1):
+                doubtful.add(_hour(hour * HOUR_NS))
+        return doubtful
 
     @property
     def left_out(self) -> int:
@@ -94,7 +118,9 @@ def believe(
 
     # Also files outside the range: Relay tells of a gap a little after the events that it is about.
     found = holes(listed.values(), lambda: gaps_told_in(listed, believed=sound))
-    verified_archive.holes = [hole.finding() for hole in found if wanted.meets(hole)]
+    met = [hole for hole in found if wanted.meets(hole)]
+    verified_archive.holes = [hole.finding() for hole in met]
+    verified_archive.hole_spans = [(hole.after_unix_ns, hole.before_unix_ns) for hole in met]
     return verified_archive
 
 
@@ -107,10 +133,11 @@ def believe_hour(
     now_unix_ns: int,
     pin: Pin,
     wanted: Callable[[FileEntry], bool],
+    good_of: Callable[[Hour, Sequence[VerifyingKey]], Judged] = believed,
 ) -> list[FileEntry]:
     """Add what one hour holds to `belief`; every file that its good manifests list, whether it is wanted or not."""
     for look in range(LOOKS):
-        good, findings = believed(hour, keys)
+        good, findings = good_of(hour, keys)
         entries: list[IndexEntry] = []
         gone = False
         for file in filter(wanted, present(good)):
@@ -143,9 +170,15 @@ def _judge(archive: Path, folder: str, file: FileEntry, pin: Pin) -> IndexEntry 
     except FileNotFoundError:
         return ArchiveFinding(name, "missing", "A manifest lists it and it is not there.")
     except OSError as error:
+        if error.errno in NO_ROOM:
+            raise
         return ArchiveFinding(name, "unreadable", f"{type(error).__name__}: it cannot be read.")
     problem = check_file(path, file) or check_columns(path)
     return IndexEntry.of(path, file) if problem is None else ArchiveFinding(name, *problem)
+
+
+def _hour(unix_ns: int) -> str:
+    return format_timestamp(unix_ns)[:13]
 
 
 def check_columns(path: Path) -> tuple[str, str] | None:

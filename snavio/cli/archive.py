@@ -17,6 +17,7 @@ from snavio.cli.installation import InstallationOptions, MeshOptions
 from snavio.cli.output import aside
 from snavio.cli.platform_keys import platform_keys
 from snavio.cli.render import LIST, NUMBER, Kind, Table, TableColumn, one_line
+from snavio.cli.times import Period
 from snavio.errors import BadRequest, SnavioError
 
 if TYPE_CHECKING:
@@ -102,6 +103,7 @@ def verify(folder: Folder = None, *, here: MeshOptions) -> None:
 @archive.command()
 def query(
     sql: Annotated[str, typer.Argument(help="One SELECT over the view `events`.")],
+    period: Period,
     folder: Folder = None,
     unverified: Annotated[
         bool, typer.Option("--unverified", help="Count also what no known key has signed; asks no Signer.")
@@ -113,18 +115,21 @@ def query(
 
     Only files count that were signed and are as they were signed; Signer has the keys, so the mesh must run (else exit
     code 3). `--unverified` counts every file that can be read. Standard error names what was left out.
-    Write "at" in quotes: the word is DuckDB's own.
+    Write "at" in quotes: the word is DuckDB's own. With --since and --until only files
+    of that range are read and hashed.
 
     \b
     Examples:
       snavio archive query "SELECT reason, sum(count) FROM events GROUP BY 1"
+      snavio archive query --since 2h "SELECT sum(count) FROM events"
       snavio archive query "SELECT max(skew_seconds) FROM events" --json
     """
     from snavio.telemetry.archive_query import ask
 
     place = archive_place(folder, here)
     keys = None if unverified else archive_keys(here)
-    answer = ask(place, sql, keys=keys)
+    since, until = period.read(now_unix_ns=time.time_ns())
+    answer = ask(place, sql, keys=keys, since_unix_ns=since, until_unix_ns=until)
     for finding in answer.left_out:
         aside(f"left out, {finding.problem}: {finding.path}: {finding.detail}")
     if here.json and len(set(answer.columns)) < len(answer.columns):

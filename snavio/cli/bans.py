@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from snavio.cli.ban_evidence import evidence_lines
 from snavio.cli.caller import Caller, Reason, read_source
 from snavio.cli.entry_access import MOST, ask, gather
 from snavio.cli.group import CommandGroup
 from snavio.cli.output import ago
 from snavio.cli.render import Table, picked, time_text
 from snavio.cli.suspend import Lasting
+from snavio.cli.times import read_span
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from snavio.v1.registry_pb2 import Ban, BanProposal, ExplainBanResponse
 
 _LISTS = {1: "warm-ban", 2: "cold-only", 3: "frozen"}
+OVERRIDE = "override"
 _STATES = {0: "applied", 1: "applied", 2: "confirmed", 3: "withdrawn", 4: "lifted"}
 
 bans = CommandGroup(
@@ -151,22 +154,36 @@ def explain(source: Who, *, caller: Caller) -> None:
 
 
 def _lines(source: str, told: ExplainBanResponse) -> Iterator[str]:
+    told_of: set[str] = set()
     if not told.ban:
         yield f"{source} is not banned."
     for each in told.ban:
         why = f": {each.ban.reason}" if each.ban.reason else ""
         yield f"{_LISTS[each.ban.list]} on {_route(each.ban)}, ends in {_left(each.ban.until_unix_ns)}{why}"
-        if each.ban.evidence:
-            yield f"  evidence {each.ban.evidence}"
     if told.allowlisted:
         yield "It is on the list of sources that no proposal bans."
     for proposal in told.proposal:
+        if proposal.kind == OVERRIDE:
+            yield (
+                f"Spared until {_time(proposal.concluded_unix_ns)}, said {_time(proposal.decided_unix_ns)}: "
+                f"{proposal.evidence or 'no reason given'}"
+            )
+            continue
         kind = "provisional, " if proposal.provisional else ""
         yield (
             f"proposal {proposal.proposal_id}: {kind}{_STATES[proposal.state]} {_time(proposal.decided_unix_ns)}, "
             f"{proposal.kind}, {proposal.total_violations} violations from "
             f"{_time(proposal.window_start_unix_ns)} to {_time(proposal.window_end_unix_ns)}"
         )
+        told_of.add(proposal.evidence)
+        for sentence in evidence_lines(proposal.evidence):
+            yield f"  {sentence}"
+    for each in told.ban:
+        # A ban without a proposal, such as Slow's, says for itself why it is.
+        if each.ban.evidence and each.ban.evidence not in told_of:
+            yield f"the ban on {_route(each.ban)}:"
+            for sentence in evidence_lines(each.ban.evidence):
+                yield f"  {sentence}"
     for refused in told.refused:
         yield f"refused {refused.proposal.proposal_id} {_time(refused.at_unix_ns)}: {refused.detail}"
 
@@ -178,26 +195,44 @@ def lift(
     target: Annotated[str, typer.Option(help="Only its bans from this target.")] = "",
     command: Annotated[str, typer.Option(help="Only its ban from this command of the target.")] = "",
     cold_only: Annotated[bool, typer.Option("--cold-only", help="Take it off the cold-only list.")] = False,
+    spare: Annotated[
+        str,
+        typer.Option(
+            "--spare", metavar="<duration>", help="Let nothing ban it again for so long, 7d at most."
+        ),
+    ] = "",
     reason: Reason = "",
     caller: Caller,
 ) -> None:
     """Let a source back to the warm path; proposals about what it did until now ban it no more.
 
+    With --spare neither proposals nor Slow ban it for a while, whether it is banned now or not. That ends by itself, is
+    in `bans explain`, and in the log with who said it.
+
     \b
     Examples:
       snavio bans lift acme/billing --reason "fixed their retry loop"
       snavio bans lift acme/billing --target discord-bot --command notify-user
+      snavio bans lift acme/billing --spare 2h --reason "migration tonight"
     """
+    from snavio.clock import SystemClock
     from snavio.errors import BadRequest, NotFound
     from snavio.v1 import registry_pb2 as wire
 
+    if spare and (target or cold_only):
+        raise BadRequest("--spare is about the source as a whole: leave out --target and --cold-only.")
+    until = 0
+    if spare:
+        until = SystemClock().unix_ns() + round(read_span(spare, option="--spare", least_s=1.0) * 1e9)
     if command and not target:
         raise BadRequest("--command needs --target: a command is one of a target's.")
     listed = wire.BAN_LIST_COLD_ONLY if cold_only else wire.BAN_LIST_WARM_BAN
 
     async def lifting(client: BanClient) -> wire.LiftBanResponse:
         try:
-            return await client.lift(source, target=target, name=command, reason=reason, ban_list=listed)
+            return await client.lift(
+                source, target=target, name=command, reason=reason, ban_list=listed, spare_until_unix_ns=until
+            )
         except NotFound as error:
             standing = sorted({_route(each.ban) for each in (await client.ls(source)).ban})
             have = f"It has bans on {', '.join(standing)}." if standing else "`snavio bans ls` shows who has."
@@ -206,7 +241,10 @@ def lift(
     done = caller.ask_client(_client, lifting)
     lifted = [{"list": _LISTS[ban.list], "target": ban.target, "command": ban.name} for ban in done.lifted]
     said = (f"{source} is back on the warm path of {_route(ban)}." for ban in done.lifted)
-    caller.show({"version": done.version, "lifted": lifted}, *said)
+    promise = f"Nothing bans {source} until {time_text(until)}." if until else None
+    caller.show(
+        {"version": done.version, "lifted": lifted, "spared_until": time_text(until) or None}, *said, promise
+    )
 
 
 def _client(mesh: MeshSettings, certificates: Path) -> BanClient:

@@ -105,6 +105,50 @@ def watch(
 
 
 @spark.command()
+def ledger(
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder of `watch`'s results. Default: spark/watch in the state folder."),
+    ] = None,
+    *,
+    here: MeshOptions,
+) -> None:
+    """Who is under suspicion: points of how many, what others had refused, and when its ban would come.
+
+    As `watch` left it at its last look; nothing is judged anew. For operators.
+
+    \b
+    Examples:
+      snavio spark ledger
+      snavio spark ledger --json
+    """
+    from snavio.audit.ledger import read_ledger
+    from snavio.cli.output import ago
+    from snavio.cli.render import Table
+
+    folder = out or here.find().mesh.state_dir / "spark" / "watch"
+    found = read_ledger(folder)
+    rows = [
+        {
+            "source": one["source"],
+            "kind": one["kind"],
+            "target": one["target"] or "-",
+            "points": f"{one['points']:,} of {one['alarm_points']:,}",
+            "since": one["since"],
+            "others refused": one["others_refused"] or one["refused"],
+            "ban in": ago(one["seconds_to_ban"]) + (" (near)" if one["near"] else ""),
+        }
+        for one in found.rows
+    ]
+    names = ("source", "kind", "target", "points", "since", "others refused", "ban in")
+    here.show(
+        {"at": found.at, "suspects": list(found.rows)},
+        Table(names, rows, none="Nobody is under suspicion."),
+        f"As of {found.at}.",
+    )
+
+
+@spark.command()
 def report(period: Period, *, options: JobOptions) -> None:
     """Write one HTML page on latency, refusals, fairness and clocks.
 
@@ -122,27 +166,55 @@ def shadow(
     *,
     target: Annotated[str, typer.Option(help="Target of the limit.")] = "",
     command: Annotated[str, typer.Option(help="Command of the limit.")] = "",
-    limit: Annotated[int | None, typer.Option(min=1, help="Commands per interval.")] = None,
+    limit: Annotated[
+        list[int] | None, typer.Option(min=1, help="Commands per interval; may be given again.")
+    ] = None,
     interval: Annotated[
         str,
         typer.Option("--interval", "--interval-s", metavar="<duration>", help="Interval of the limit."),
     ] = "60s",
     dominant_share: Annotated[
-        float | None, typer.Option(help="Another threshold of dominance, such as 0.6.")
+        list[float] | None,
+        typer.Option(help="Another threshold of dominance, such as 0.6; may be given again."),
+    ] = None,
+    without_right: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SOURCE[@TARGET[:COMMAND]]", help="If this right were taken away; may be given again."
+        ),
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="If the route delivered each id only once.")
+    ] = False,
+    against: Annotated[
+        list[Path] | None,
+        typer.Option(help="JSON of thresholds: whom it would have proposed; may be given again."),
     ] = None,
     options: JobOptions,
 ) -> None:
-    """Show which sources a limit, or another threshold of dominance, would have hit.
+    """Show whom a rule would have hit: limits, thresholds, a right taken away, strict ids, a policy.
+
+    One question, for up to twenty values at once, in one pass over the archive. Nothing is enforced.
 
     \b
     Examples:
-      snavio spark shadow --target bot --command say --limit 100
-      snavio spark shadow --dominant-share 0.6 --since 7d
+      snavio spark shadow --target bot --command say --limit 100 --limit 200
+      snavio spark shadow --dominant-share 0.6 --dominant-share 0.7 --since 7d
+      snavio spark shadow --without-right acme/shop@bot --since 7d
+      snavio spark shadow --target bot --command say --strict
+      snavio spark shadow --against strict.json --against mild.json
     """
     seconds = round(read_span(interval, option="--interval", least_s=1))
     question = ["--target", target, "--command", command, "--interval-s", str(seconds)]
-    question += ["--limit", str(limit)] if limit is not None else []
-    question += ["--dominant-share", str(dominant_share)] if dominant_share is not None else []
+    for option, values in (
+        ("--limit", limit),
+        ("--dominant-share", dominant_share),
+        ("--without-right", without_right),
+        ("--against", [path.absolute() for path in against or ()]),
+    ):
+        for value in values or ():
+            question += [option, str(value)]
+    question += ["--strict"] if strict else []
     _run("shadow", options, period=period, further=question)
 
 
@@ -284,7 +356,7 @@ def _sentences(order: JobRequest, result: JobResult, found: Sequence[Proposal]) 
     if order.job == "backfill":
         yield (
             f"{told.get('hours', 0)} hours, {told.get('proposals', 0)} findings; {told.get('skipped', 0)} hours were "
-            f"done before, {told.get('empty', 0)} have no events."
+            f"done before, {told.get('empty', 0)} have no events, {told.get('open', 0)} are not whole yet."
         )
     page = told.get("report", "")
     yield f"The report: {page}" if page else f"Results: {order.out}"

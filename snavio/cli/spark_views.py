@@ -24,6 +24,7 @@ WORDS: Final = {
     "hour": "hours",
     "batch": "watching",
     "watching": "watching",
+    "failed": "starting again",
     "judged": "judged",
     "proposing": "telling Registry",
     "done": "done",

@@ -162,6 +162,11 @@ class MeshSettings(Section):
         description="Where newcomers without a certificate enrol, as invitations tell it; where Signer lets "
         "them in, if not set.",
     )
+    join_token: Path | None = Field(
+        default=None,
+        description="File of a join token, which Signer's machine makes. A service that has no certificate yet gets "
+        "its first with it, at the address `enrolment`; it is not read again.",
+    )
     shield_listen: Address | None = Field(default=None, description=_LISTEN.format("Shield"))
     fast_listen: Address | None = Field(default=None, description=_LISTEN.format("Fast"))
     slow_listen: Address | None = Field(default=None, description=_LISTEN.format("Slow"))

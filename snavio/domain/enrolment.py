@@ -1,4 +1,4 @@
-"""One-time tokens with which a caller without a certificate becomes a principal: their text, and their stored form.
+"""One-time tokens with which a caller without a certificate becomes a principal, or a new instance of a mesh service.
 
 Pure. Never stores a token's secret, only its hash, and never says why a token is refused.
 """
@@ -18,6 +18,7 @@ SECRET_BYTES: Final = 32
 CHECKSUM_BYTES: Final = 3
 MAX_OPEN: Final = 1000
 MAX_OPEN_PER_TENANT: Final = 20
+MAX_OPEN_JOINS: Final = 256
 MAX_TTL_S: Final = 7 * 86_400
 DEFAULT_TTL_S: Final = 86_400
 _TOKEN: Final = re.compile(r"snv1\.([0-9a-f]{64})\.([a-z2-7]{56})", re.ASCII)
@@ -66,6 +67,8 @@ class Enrolment:
     """The principal of the certificate; empty lets the enrolling caller choose the name."""
     expires_ns: int
     actor: str
+    service: str = ""
+    """The mesh service that a new instance becomes; with it there is no tenant and no principal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +96,11 @@ class Enrolments:
     def added(self, enrolment: Enrolment, *, now_ns: int) -> Enrolments:
         """With one more token; Saturated when there are too many."""
         current = self.at(now_ns)
-        of_tenant = sum(open_one.tenant == enrolment.tenant for open_one in current.open)
-        if len(current.open) >= MAX_OPEN or of_tenant >= MAX_OPEN_PER_TENANT:
+        # Tokens of the mesh's own count apart: tenants that hoard theirs keep no service from joining.
+        alike = [each for each in current.open if bool(each.service) == bool(enrolment.service)]
+        of_tenant = sum(each.tenant == enrolment.tenant for each in alike)
+        most, most_of_one = (MAX_OPEN_JOINS,) * 2 if enrolment.service else (MAX_OPEN, MAX_OPEN_PER_TENANT)
+        if len(alike) >= most or of_tenant >= most_of_one:
             raise Saturated(
                 "There are too many enrolment tokens that nobody has used.",
                 retry_after_ms=60_000,

@@ -14,9 +14,9 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import structlog
 import uvloop
@@ -39,6 +39,9 @@ FOLLOW_PARENT = "SNAVIO_FOLLOW_PARENT"
 DRAIN_SECONDS = 10.0
 # After a drain: for threads that the interpreter waits for at its end.
 END_SECONDS = 5.0
+
+
+T = TypeVar("T")
 
 
 class App(Protocol):
@@ -68,7 +71,7 @@ def run(
     follow_parent()
     try:
         mesh, settings = load(settings_type, name, config=parsed.config)
-        code: int = uvloop.run(_serve(name, lambda: build(mesh, settings, SystemClock())))
+        code: int = uvloop.run(_serve(name, mesh, lambda: build(mesh, settings, SystemClock())))
     except Exception as error:
         if (said := start_failure(error)) is None:
             raise
@@ -110,7 +113,7 @@ def follow_parent() -> None:
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
-async def _serve(name: str, build: Callable[[], App]) -> int:
+async def _serve(name: str, mesh: MeshSettings, build: Callable[[], App]) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -120,10 +123,12 @@ async def _serve(name: str, build: Callable[[], App]) -> int:
     background.on_lost(stop.set)
     background.on_lost(_end_in_any_case)
     loop.set_exception_handler(lambda _loop, context: _unhandled(background, context))
+    if mesh.join_token is not None and not await _unless(stop, _join(name, mesh)):
+        return 0
     app = build()
     log = structlog.get_logger()
     try:
-        port = await _started(app, stop)
+        port = await _unless(stop, app.start())
         if port is not None:
             sys.stdout.write(f"ready {name} {port}\n")
             sys.stdout.flush()
@@ -151,9 +156,17 @@ def _end_in_any_case() -> None:
     timer.start()
 
 
-async def _started(app: App, stop: asyncio.Event) -> int | None:
-    """The port; None when a signal came first, since a start may wait long for other services."""
-    starting, stopping = asyncio.create_task(app.start()), asyncio.create_task(stop.wait())
+async def _join(name: str, mesh: MeshSettings) -> bool:
+    # Here: an instance that has its certificate, as nearly every one, starts without this.
+    from snavio.host.joining import join
+
+    await join(name, mesh)
+    return True
+
+
+async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
+    """The result of `work`; None when a signal came first, since a start may wait long for other services."""
+    starting, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
     try:
         await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
         return await starting if starting.done() else None

@@ -39,6 +39,7 @@ BOUNDS: Final[Mapping[str, str]] = {
     "capability_revocations": "capability revocations",
     "connections": "open HTTPS connections",
     "tail_bytes": "bytes of recent events",
+    "pull_requests": "waiting workers of the edge",
     "examinations": "examinations of queues",
     "lookups": "name look-ups under way",
     "alert_deliveries": "alert deliveries under way",

@@ -56,6 +56,9 @@ class NewBatch:
     """Of its topic; the messages of a batch share one."""
     not_before_unix_ns: int = 0
     """Not to be delivered earlier; 0 at once."""
+    groups: bytes = b""
+    """Four bytes a message, little-endian: twice the number of its group in the send, and 1 more where duplicates
+    refuse the group. Of a group that is refused nothing is stored. Empty where every message is for itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,7 +306,8 @@ class MailboxStore(Protocol):
         """Cut batches with keys down to what is new; codes say what became of the rest.
 
         DUPLICATE, CONFLICT for another payload, or SATURATED when the keys take up all their room; codes are
-        then complete. Of two messages with one key in one call, the second is the duplicate. Remembers nothing
+        then complete. Of a group with a message that is refused nothing is new: what would have been has code 0, and
+        leaves no key. Of two messages with one key in one call, the second is the duplicate. Remembers nothing
         itself: call it on the committing thread, and `commit` with what it returned right after it.
         """
         ...
@@ -337,9 +341,16 @@ class MailboxStore(Protocol):
         ...
 
     def records(
-        self, topic: str, *, after: int, limit: int, holding: MessageState | None = None
+        self,
+        topic: str,
+        *,
+        after: int,
+        limit: int,
+        holding: MessageState | None = None,
+        newest_first: bool = False,
     ) -> list[BatchRecord]:
-        """The first `limit` batches with ids above `after`, settled or not, in order of id.
+        """The first `limit` batches with ids above `after`, settled or not, in order of id; with `newest_first` the
+        last ones with ids below `after`, the newest first.
 
         With `holding`, only those with a message in that state; READY and INFLIGHT both mean unsettled.
         """

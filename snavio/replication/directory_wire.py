@@ -19,6 +19,7 @@ from snavio.domain.directory import (
     BanProposal,
     Change,
     Difference,
+    Endpoint,
     Limit,
     Route,
     Service,
@@ -54,6 +55,8 @@ SPELLED: Final[Mapping[tuple[type[Any], str], str]] = {
     (BanProposal, "abuse"): "kind",
     (BanProposal, "affected_targets"): "affected_target",
     (BanProposal, "covers"): "cover",
+    (Endpoint, "targets"): "target",
+    (Endpoint, "topics"): "topic",
 }
 
 

@@ -66,6 +66,7 @@ TABLE: Final[Mapping[str, tuple[AccessRule, ...]]] = MappingProxyType(
         "/snavio.v1.Mailbox/Probe": (mesh("slow"),),
         # Tenants send to their own topics; the servicer checks that none of them is a route's topic.
         "/snavio.v1.Mailbox/Send": (SERVICE, ANY_MESH),
+        "/snavio.v1.Mailbox/SendAll": (SERVICE,),
         # Consumers; the servicer checks that the caller's tenant owns the topic.
         "/snavio.v1.Mailbox/Receive": (SERVICE,),
         "/snavio.v1.Mailbox/Ack": (SERVICE,),
@@ -81,6 +82,8 @@ TABLE: Final[Mapping[str, tuple[AccessRule, ...]]] = MappingProxyType(
         "/snavio.v1.Signer/IssueCertificate": (OPERATOR, ANY_MESH, SERVICE, PRINCIPAL),
         "/snavio.v1.Signer/RevokeCertificate": (OPERATOR,),
         "/snavio.v1.Signer/Denylist": (ANY_MESH,),
+        # Not for operators: who can make a service's certificate is that service, and has every right of it.
+        "/snavio.v1.Signer/CreateJoining": (mesh("signer"),),
         "/snavio.v1.Signer/CreateKeyset": (mesh("registry"), OPERATOR),
         "/snavio.v1.Signer/RotateKeyset": (OPERATOR,),
         "/snavio.v1.Signer/RevokeKey": (OPERATOR,),
@@ -172,9 +175,9 @@ TABLE: Final[Mapping[str, tuple[AccessRule, ...]]] = MappingProxyType(
         "GET /v1/tenants/{tenant}/events": (PRINCIPAL, SERVICE, OPERATOR),
         "GET /v1/tenants/{tenant}/state": (PRINCIPAL, OPERATOR),
         "GET /v1/tenants/{tenant}/config": (PRINCIPAL, OPERATOR),
-        "GET /v1/tenants/{tenant}/alerts": (PRINCIPAL, OPERATOR),
         # At the health port of every service, where it listens beyond loopback.
         "GET /metrics": (OPERATOR, SCRAPER),
+        "GET /v1/tenants/{tenant}/alerts": (PRINCIPAL, OPERATOR),
         # The gateway decides which reader may read which tenant.
         "/snavio.v1.Relay/ReadStream": (mesh("gateway"),),
         "/snavio.v1.Relay/StreamWindow": (mesh("gateway"),),

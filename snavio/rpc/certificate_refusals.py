@@ -69,7 +69,7 @@ class CertificateRefusals:
 
     def recent(self, reader: Identity) -> list[RefusedCertificate]:
         """The newest refusals of the reader's tenant, or for an operator of all."""
-        found = []
+        found: list[RefusedCertificate] = []
         for (identity, reason), (count, last_unix_ns) in reversed(self._recent.items()):
             concerns = reader.kind is IdentityKind.OPERATOR or identity.tenant == reader.tenant != ""
             if concerns and len(found) < SHOWN:

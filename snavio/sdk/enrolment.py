@@ -1,4 +1,4 @@
-"""Becomes a principal: makes a key here, trades a one-time token for its certificate, writes both to a folder.
+"""Enrols: makes a key here, trades a one-time token for its certificate, writes both to a folder.
 
 Never sends the token to a server whose CA is not the one that the token names, and never sends the private key.
 """
@@ -47,12 +47,13 @@ class EnrolmentResult:
 
 
 async def enroll(
-    token: str, *, address: str, folder: Path, name: str = "", nested: bool = False
+    token: str, *, address: str, folder: Path, name: str = "", nested: bool = False, service: str = ""
 ) -> EnrolmentResult:
     """Trade `token` at Signer's enrolment `address`; the folder then holds key, certificate and CA.
 
     `nested` writes to `<folder>/<tenant>-<name>` instead. StateError when the folder has a certificate already,
-    for a principal's key is not replaced by mistake, or cannot be written.
+    for a principal's key is not replaced by mistake, or cannot be written. With `service` the token must be for a new
+    instance of that mesh service, and not for a principal.
     """
     token = token.strip()
     fingerprint = parse_token(token).fingerprint
@@ -64,11 +65,13 @@ async def enroll(
     private_key_pem, csr_pem = make_key_and_csr()
     answer = await _call(
         address,
-        EnrollRequest(token=token, csr_pem=csr_pem.decode(), name=name),
+        EnrollRequest(token=token, csr_pem=csr_pem.decode(), name=service or name),
         ca_pem=ca_pem,
         trust_domain=trust_domain,
     )
-    identity = _principal(answer.spiffe_id, name, trust_domain)
+    identity = _enrolled(answer.spiffe_id, service or name, trust_domain)
+    if (identity.kind is IdentityKind.MESH) != bool(service):
+        raise _not_ours()
     if nested:
         folder = folder / f"{identity.tenant}-{identity.name}"
     # With the CA that the token names, whatever the answer calls it.
@@ -95,12 +98,13 @@ def _require_usable(folder: Path, *, empty: bool) -> None:
         ) from None
 
 
-def _principal(spiffe_id: str, name: str, trust_domain: str) -> Identity:
+def _enrolled(spiffe_id: str, name: str, trust_domain: str) -> Identity:
     try:
         identity = parse_identity(spiffe_id, trust_domain=trust_domain)
     except BadRequest:
         raise _not_ours() from None
-    if identity.kind is not IdentityKind.PRINCIPAL or name not in ("", identity.name):
+    newcomers = (IdentityKind.PRINCIPAL, IdentityKind.MESH)
+    if identity.kind not in newcomers or name not in ("", identity.name):
         raise _not_ours()
     return identity
 

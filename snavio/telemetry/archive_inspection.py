@@ -55,26 +55,40 @@ class Hour:
 
 def hours(archive: Path, *, since: str = "") -> Iterator[Hour]:
     """Every hour, oldest first; only those from the folder `since` on, where one is named."""
+    for folder in hour_folders(archive, since=since):
+        yield _read(archive, folder)
+
+
+def hour_folders(archive: Path, *, since: str = "") -> Iterator[str]:
+    """The folders of hours, oldest first; only those from `since` on, where one is named."""
     for path in sorted((archive / "telemetry").glob("date=*/hour=*")):
         folder = path.relative_to(archive).as_posix()
         if _HOUR.fullmatch(folder) and folder >= since and path.is_dir():
-            yield _read(archive, folder)
+            yield folder
 
 
 def _read(archive: Path, folder: str) -> Hour:
     hour = Hour(folder)
     for path in sorted((archive / folder).glob("_manifest-*.json")):
-        name = f"{folder}/{path.name}"
-        try:
-            if path.stat().st_size > MAX_MANIFEST_BYTES:
-                raise BadManifest("it is too large")
-            manifest, signed = read_manifest(path.read_bytes())
-            if manifest.file_name != path.name:
-                raise BadManifest("it says that it is another")
-            hour.manifests.append((manifest, signed))
-        except (BadManifest, OSError) as error:
-            hour.findings.append(ArchiveFinding(name, "bad-manifest", f"{error}."))
+        read = read_one(path, folder)
+        if isinstance(read, ArchiveFinding):
+            hour.findings.append(read)
+        else:
+            hour.manifests.append(read)
     return hour
+
+
+def read_one(path: Path, folder: str) -> tuple[ArchiveManifest, bytes] | ArchiveFinding:
+    """A manifest with the bytes that its signature must cover; or why it is none."""
+    try:
+        if path.stat().st_size > MAX_MANIFEST_BYTES:
+            raise BadManifest("it is too large")
+        manifest, signed = read_manifest(path.read_bytes())
+        if manifest.file_name != path.name:
+            raise BadManifest("it says that it is another")
+    except (BadManifest, OSError) as error:
+        return ArchiveFinding(f"{folder}/{path.name}", "bad-manifest", f"{error}.")
+    return manifest, signed
 
 
 def believed(hour: Hour, keys: Sequence[VerifyingKey]) -> tuple[list[ArchiveManifest], list[ArchiveFinding]]:

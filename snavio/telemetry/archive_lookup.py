@@ -75,7 +75,8 @@ def after_revocation(
 def _found(
     archive: Path, question: str, keys: Sequence[VerifyingKey] | None, within: tuple[int, int] | None
 ) -> Found:
-    answer = ask(archive, question, limit=MOST_COMMANDS, keys=keys, within_unix_ns=within)
+    since, until = within if within is not None else (None, None)
+    answer = ask(archive, question, limit=MOST_COMMANDS, keys=keys, since_unix_ns=since, until_unix_ns=until)
     rows = tuple(dict(zip(answer.columns, row, strict=True)) for row in answer.rows)
     return Found(rows, answer.more, answer.left_out)
 

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from snavio.errors import BadRequest, IntegrityError, StateError
-from snavio.signed.archive_manifest import present
+from snavio.signed.archive_manifest import FileEntry, folder_of, present
 from snavio.signed.verification import VerifyingKey
 from snavio.telemetry.archive_inspection import ArchiveFinding, believed, check_file, check_readable, hours
 from snavio.telemetry.schema import COLUMNS
 
 MAX_ROWS: Final = 100_000
 MEMORY: Final = "1GB"
+HOUR_NS: Final = 3_600_000_000_000
 _TYPES: Final = {
     "text": "VARCHAR",
     "int32": "INTEGER",
@@ -50,14 +51,16 @@ def ask(
     *,
     limit: int = MAX_ROWS,
     keys: Sequence[VerifyingKey] | None = None,
-    within_unix_ns: tuple[int, int] | None = None,
+    since_unix_ns: int | None = None,
+    until_unix_ns: int | None = None,
 ) -> QueryResult:
-    """The answer to one SELECT over the view `events`.
+    """The answer to one SELECT over the view `events`, which with a range has its events only.
 
-    With `within_unix_ns`, files without an event between these times are not looked at. With `keys`, only files count
-    that a verified manifest lists and that match it; without, every file that a manifest lists and that can be read.
-    StateError when DuckDB is not installed; BadRequest, in one sentence, for an invalid query; IntegrityError when a
-    file disappears or breaks while it is read.
+    Only files that may have events of the range are opened and hashed.
+
+    With `keys`, only files count that a verified manifest lists and that match it; without, every file that a manifest
+    lists and that can be read. StateError when DuckDB is not installed; BadRequest, in one sentence, for an invalid
+    query; IntegrityError when a file disappears or breaks while it is read.
     """
     try:
         import duckdb
@@ -73,12 +76,13 @@ def ask(
             raise BadRequest(
                 "A question is one SELECT over `events`; nothing else is run.", reason="not-a-select"
             )
-        files, left_out = _files(archive.resolve(), keys, within_unix_ns)
+        span = Span(since_unix_ns, until_unix_ns)
+        files, left_out = _files(archive.resolve(), keys, span)
         # Spilled data goes to a folder that is deleted with the answer. DuckDB's default is the working folder, which a
         # query could then read and fill.
         with (
             tempfile.TemporaryDirectory(prefix="snavio-") as aside,
-            closing(_connect(duckdb, archive.resolve(), files, aside)) as connection,
+            closing(_connect(duckdb, archive.resolve(), files, aside, span)) as connection,
         ):
             cursor = connection.execute(question)
             rows = cursor.fetchmany(limit + 1)
@@ -91,24 +95,47 @@ def ask(
     return QueryResult(names, tuple(rows[:limit]), len(rows) > limit, tuple(left_out))
 
 
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Event times, nanoseconds since the epoch; None is open."""
+
+    since_unix_ns: int | None = None
+    until_unix_ns: int | None = None
+
+    def touches(self, file: FileEntry) -> bool:
+        """True if a file may have events of it."""
+        early = self.until_unix_ns is None or file.min_at_unix_ns < self.until_unix_ns
+        return early and (self.since_unix_ns is None or file.max_at_unix_ns >= self.since_unix_ns)
+
+    @property
+    def folder(self) -> str:
+        """The first folder that may have some: an hour before, for a Relay whose clock is behind."""
+        return "" if self.since_unix_ns is None else folder_of(max(self.since_unix_ns - HOUR_NS, 0))
+
+    def condition(self) -> str:
+        """As SQL. Times in the archive have microseconds: a begin within one is after it."""
+        parts = []
+        if self.since_unix_ns is not None:
+            parts.append(f'"at" >= make_timestamptz({-(-self.since_unix_ns // 1000)})')
+        if self.until_unix_ns is not None:
+            parts.append(f'"at" < make_timestamptz({-(-self.until_unix_ns // 1000)})')
+        return " AND ".join(parts)
+
+
 def _files(
-    root: Path, keys: Sequence[VerifyingKey] | None, within_unix_ns: tuple[int, int] | None
+    root: Path, keys: Sequence[VerifyingKey] | None, span: Span
 ) -> tuple[list[Path], list[ArchiveFinding]]:
     """The files to query, and the defects of the others."""
     files: list[Path] = []
     left_out: list[ArchiveFinding] = []
-    for hour in hours(root):
+    for hour in hours(root, since=span.folder):
         if keys is None:
             listed, findings = hour.files, hour.findings
         else:
             good, findings = believed(hour, keys)
             listed = present(good)
         left_out += findings
-        for file in listed:
-            if within_unix_ns is not None and (
-                file.max_at_unix_ns < within_unix_ns[0] or file.min_at_unix_ns > within_unix_ns[1]
-            ):
-                continue
+        for file in filter(span.touches, listed):
             path = root / hour.folder / file.name
             problem = check_readable(path, file) if keys is None else check_file(path, file)
             if problem is None:
@@ -118,7 +145,7 @@ def _files(
     return files, left_out
 
 
-def _connect(duckdb: Any, root: Path, files: Sequence[Path], aside: str) -> Any:
+def _connect(duckdb: Any, root: Path, files: Sequence[Path], aside: str, span: Span) -> Any:
     connection = duckdb.connect(":memory:")
     for setting in (
         "TimeZone = 'UTC'",
@@ -128,7 +155,10 @@ def _connect(duckdb: Any, root: Path, files: Sequence[Path], aside: str) -> Any:
         "enable_external_access = false",
     ):
         connection.execute(f"SET {setting}")
-    connection.execute(f"CREATE VIEW events AS {_view(files)}")
+    condition = span.condition()
+    view = _view(files)
+    within = f"SELECT * FROM ({view}) WHERE {condition}" if condition else view  # noqa: S608
+    connection.execute(f"CREATE VIEW events AS {within}")
     connection.execute("SET lock_configuration = true")
     return connection
 

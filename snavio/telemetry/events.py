@@ -75,6 +75,19 @@ class SigningKeyRotated(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class BanNear(Event):
+    """The auditor will propose a ban if a source goes on as it does; once for each kind and period."""
+
+    name: ClassVar[str] = schema.BAN_NEAR
+
+    source: str
+    affected_targets: tuple[str, ...]
+    total_violations: int
+    reason: str
+    """The kind of abuse that it would be."""
+
+
+@dataclass(frozen=True, slots=True)
 class AbuseDetected(Event):
     """The audit banned a source; once per ban window."""
 

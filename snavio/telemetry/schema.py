@@ -130,6 +130,7 @@ CONFLICT: Final = "snavio.command.conflict"
 EXECUTED_AFTER_REVOCATION: Final = "snavio.command.executed_after_acl_revoked"
 WARM_PATH_BAN: Final = "snavio.fairness.warm-path-ban"
 ABUSE_DETECTED: Final = "snavio.fairness.abuse_detected"
+BAN_NEAR: Final = "snavio.fairness.ban_near"
 LEGACY_KEY_USED: Final = "snavio.secret.legacy_key_used"
 KEY_EXPIRY_IMMINENT: Final = "snavio.secret.key_expiry_imminent"
 SKEW_NEAR_LIMIT: Final = "snavio.telemetry.skew_near_limit"
@@ -190,6 +191,11 @@ EVENTS: Final = (
         ABUSE_DETECTED,
         "The auditor banned a source; once per ban.",
         _same("source", "affected_targets", "total_violations", "ban_applied_until"),
+    ),
+    EventType(
+        BAN_NEAR,
+        "A source will be banned if it goes on like this; `reason` is the kind of abuse. Once per kind and period.",
+        _same("source", "affected_targets", "total_violations", "reason"),
     ),
     EventType(LEGACY_KEY_USED, "A source signs with its previous key version.", _SECRET, _POLL),
     EventType(KEY_EXPIRY_IMMINENT, "A source signs with a version that ends soon.", _SECRET, _POLL),

@@ -775,3 +775,19 @@ class CheckCapabilityResponse(_message.Message):
     narrowed_to_families: bool
     family: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, expires_unix_ns: _Optional[int] = ..., narrowed_to_sources: _Optional[bool] = ..., source: _Optional[_Iterable[str]] = ..., narrowed_to_families: _Optional[bool] = ..., family: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class CreateJoiningRequest(_message.Message):
+    __slots__ = ("service", "ttl_seconds")
+    SERVICE_FIELD_NUMBER: _ClassVar[int]
+    TTL_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    service: str
+    ttl_seconds: int
+    def __init__(self, service: _Optional[str] = ..., ttl_seconds: _Optional[int] = ...) -> None: ...
+
+class CreateJoiningResponse(_message.Message):
+    __slots__ = ("token", "expires_unix_ns")
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    token: str
+    expires_unix_ns: int
+    def __init__(self, token: _Optional[str] = ..., expires_unix_ns: _Optional[int] = ...) -> None: ...

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from spark.jobs.arguments import open_session, parser, policy_of, run, told
 from spark.policy import DetectionPolicy
@@ -15,6 +16,9 @@ from spark.transforms.abuse import proposals
 from spark.transforms.base import RAW_COLUMNS, base, by_route
 from spark.transforms.fairness import fairness
 from spark.write import write_lines, write_table
+
+LOOKBACK = timedelta(hours=1)
+"""Read before the range: what was held against a source when it began. Whoever makes the index reads as far back."""
 
 
 def entries_of(given: argparse.Namespace) -> list[Entry]:
@@ -43,13 +47,22 @@ def detect_range(
     out: Path,
 ) -> int:
     """base, then fairness, then proposals, all in `out`; how many proposals."""
-    counted(spark, argparse.Namespace(**{**vars(given), "since": since, "until": until, "out": out}))
+    # A judge that began at the range would not find whoever had nearly reached the alarm when it began.
+    earlier = None if since is None else since - LOOKBACK
+    counted(spark, argparse.Namespace(**{**vars(given), "since": earlier, "until": until, "out": out}))
     counts = spark.read.parquet(str(out / "base"))
     told(step="sharing")
-    shares = fairness(by_route(counts), read_routes(spark, given.routes))
-    write_table(shares, out / "fairness")
-    kept = spark.read.parquet(str(out / "fairness"))
-    rows = [row.asDict() for row in proposals(kept, counts, policy).orderBy("proposal_id").collect()]
+    routes = read_routes(spark, given.routes)
+    shares = fairness(by_route(counts), routes)
+    write_table(
+        shares if since is None else shares.where(F.col("window_start") >= F.lit(since)), out / "fairness"
+    )
+    rows = [
+        one
+        for one in proposals(counts, routes, policy)
+        # One that began within the hour before is of that hour's audit.
+        if since is None or one["window_start"] >= since.astimezone(UTC)
+    ]
     return write_lines(rows, out / "proposals.jsonl")
 
 

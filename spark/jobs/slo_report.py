@@ -13,7 +13,7 @@ from spark.report import Findings, page
 from spark.transforms import slo
 from spark.transforms.abuse import proposals
 from spark.transforms.fairness import fairness
-from spark.write import write_table, write_text
+from spark.write import write_lines, write_table, write_text
 
 
 def report(given: argparse.Namespace) -> None:
@@ -23,7 +23,8 @@ def report(given: argparse.Namespace) -> None:
     try:
         counted(spark, given)
         counts = spark.read.parquet(str(given.out / "base"))
-        shares = fairness(counts, read_routes(spark, given.routes)).localCheckpoint()
+        routes = read_routes(spark, given.routes)
+        shares = fairness(counts, routes).localCheckpoint()
         tables: dict[str, DataFrame] = {
             "timeline": slo.timeline(counts),
             "latency": slo.latency(counts),
@@ -31,9 +32,10 @@ def report(given: argparse.Namespace) -> None:
             "escalations": slo.escalations(counts),
             "skew": slo.skew(counts),
             "keys": slo.keys(counts),
+            "budgets": slo.budgets(counts),
+            "use": slo.use(counts),
             "revoked": slo.revoked(counts),
             "shares": shares,
-            "proposals": proposals(shares, counts, policy),
         }
         rows = {}
         for number, (name, table) in enumerate(tables.items(), 1):
@@ -43,6 +45,9 @@ def report(given: argparse.Namespace) -> None:
             # The page shows the dominant ones; the rest is in the table.
             chosen = kept.where("dominant") if name == "shares" else kept
             rows[name] = [row.asDict() for row in chosen.collect()]
+        # Few, and judged here: a table of Spark's would have to be made of them.
+        rows["proposals"] = proposals(counts, routes, policy)
+        write_lines(rows["proposals"], given.out / "proposals.jsonl")
         found = Findings(since=given.since, until=given.until, window_seconds=policy.window_seconds, **rows)
         write_text(page(found), given.out / "report.html")
         told(step="done", report=given.out / "report.html")

@@ -1,197 +1,208 @@
-"""Abusive sources: proposals with their evidence, for Registry to decide on.
+"""Rows for the judge: who held most of a route while others went without, who was kept off, who sent what was refused.
 
-Never proposes on what could be honest in a quiet system: dominance counts only where others compete. A proposal's id
-comes from policy, kind, source and period, never from counts, which late events change.
+Spark counts; `spark/judging.py` judges. What leaves Spark is small: at most one source can hold most of a route in a
+window, and only windows with harm, or with more refusals than anybody has by mistake, are rows at all.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from spark.policy import DetectionPolicy
-from spark.transforms.base import counters
-
-DOMINANCE_ONE: Final = "dominance-single-target"
-DOMINANCE_MANY: Final = "dominance-several-targets"
-# What is counted, and from how many a minute on it is too much.
-BURSTS: Final = {
-    "burst-invalid-hmac": ("invalid_hmac", "burst_hmac"),
-    "burst-replayed": ("replayed", "burst_replayed"),
-    "burst-schema": ("invalid_schema", "burst_schema"),
-    "burst-misrouted": ("misrouted", "burst_misrouted"),
-}
-COLUMNS: Final = (
-    "proposal_id",
-    "policy_version",
-    "kind",
-    "source",
-    "affected_targets",
-    "total_violations",
-    "window_start",
-    "window_end",
-    "ban_applied_until",
-    "evidence",
+from spark.judging import (
+    MILLI,
+    MOST_VICTIMS,
+    Crowding,
+    Judge,
+    Refusals,
+    WindowRows,
+    by_window,
+    fold,
+    together,
 )
+from spark.policy import BURSTS, DetectionPolicy
+from spark.transforms.base import counters
+from spark.transforms.fairness import DEFAULTS
+
+COUNTERS: Final = {
+    "burst-invalid-hmac": "invalid_hmac",
+    "burst-replayed": "replayed",
+    "burst-schema": "invalid_schema",
+    "burst-misrouted": "misrouted",
+}
+assert set(COUNTERS) == set(BURSTS)
+MOST_NAMED: Final = 16
+"""Targets of refused commands that a row names."""
+NUMBERS: Final = ("competing", "taken", "hurt", "waited", "offered")
 
 
-def proposals(shares: DataFrame, base: DataFrame, policy: DetectionPolicy) -> DataFrame:
-    """One row per (kind, source, period) that the policy calls abuse."""
-    return dominance(shares, policy).unionByName(bursts(base, policy))
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """The rows of a base, as three small tables."""
 
+    crowding: DataFrame
+    kept_off: DataFrame
+    refusals: DataFrame
 
-def dominance(shares: DataFrame, policy: DetectionPolicy) -> DataFrame:
-    """Recurring dominance: on one target, or on several together."""
-    seconds = policy.period_minutes * 60
-    placed = shares.where(F.col("contention")).withColumn("period", _aligned(F.col("window_start"), seconds))
-    by_target = placed.groupBy("period", "source", "target").agg(
-        F.sum("warm").alias("warm"),
-        F.sum(_volume_while_it_competed()).alias("volume"),
-        F.sum(F.when(F.col("dominant"), 1).otherwise(0)).alias("windows"),
-        F.max(F.when(F.col("dominant"), F.col("window_start"))).alias("last"),
-        F.max(F.when(F.col("dominant"), F.col("competing_share"))).alias("competing_share"),
-    )
-    dominated = by_target.where(F.col("windows") > 0).withColumn("share", F.try_divide("warm", "volume"))
-    alone = (F.col("windows") >= policy.single_target_windows) & (F.col("share") > policy.single_target_share)
-    # Both rules in one pass: asked apart, each would read and sum all of the shares again.
-    both = dominated.groupBy("period", "source").agg(
-        _dominance_of(alone, F.max(F.when(alone, F.col("share")))).alias("one"),
-        _dominance_of(F.lit(True), F.try_divide(F.sum("warm"), F.sum("volume"))).alias("many"),
-    )
-    many = (
-        (F.size("many.targets") >= policy.several_targets)
-        & (F.col("many.windows") >= policy.several_targets_windows)
-        & (F.col("many.share") > policy.several_targets_share)
-    )
-    each = F.explode(
-        F.array(
-            F.struct(F.lit(DOMINANCE_ONE).alias("kind"), (F.size("one.targets") > 0).alias("is"), "one.*"),
-            F.struct(F.lit(DOMINANCE_MANY).alias("kind"), many.alias("is"), "many.*"),
+    def windows(self) -> dict[int, WindowRows]:
+        """Taken out of Spark."""
+        return by_window(
+            (_crowding(row.asDict()) for row in self.crowding.collect()),
+            ((int(row[0]), str(row[1]), str(row[2])) for row in self.kept_off.collect()),
+            (_refusals(row.asDict()) for row in self.refusals.collect()),
         )
+
+
+def evidence(base: DataFrame, routes: DataFrame, policy: DetectionPolicy) -> Evidence:
+    """What the judge gets to see of a base."""
+    routed = F.col("target").isNotNull() & F.col("command_name").isNotNull()
+    per_source = (
+        counters(base, *NUMBERS)
+        .where(routed)
+        .groupBy(F.unix_timestamp("window_start").alias("window"), "target", "command_name", "source")
+        .agg(*(F.sum(name).alias(name) for name in NUMBERS))
+        .where(F.col("offered") > 0)
     )
-    found = (
-        both.select("period", "source", each.alias("each"))
-        .select("period", "source", "each.*")
-        .where(F.col("is"))
+    return Evidence(crowding(per_source, routes, policy), kept_off(per_source), refusals(base, policy))
+
+
+def proposals(base: DataFrame, routes: DataFrame, policy: DetectionPolicy) -> list[dict[str, Any]]:
+    """What the policy calls abuse in a base, judged from its first window to its last, one per proposal id."""
+    return together(fold(Judge(policy), evidence(base, routes, policy).windows()), policy)
+
+
+def crowding(per_source: DataFrame, routes: DataFrame, policy: DetectionPolicy) -> DataFrame:
+    """Windows in which one source held most of a route while rivals that count were harmed."""
+    counts = F.col("competing") >= policy.rival_minimum
+
+    def counted(name: str) -> Column:
+        return F.sum(F.when(counts, F.col(name)).otherwise(0))
+
+    hurt = F.when(counts & (F.col("hurt") > 0), F.struct("hurt", "source"))
+    together = per_source.groupBy("window", "target", "command_name").agg(
+        # Of two with as many permits the one whose name is later, on every run.
+        F.max_by(F.struct("source", *NUMBERS), F.struct("taken", "source")).alias("top"),
+        F.sum("taken").alias("all_taken"),
+        F.sum(F.when(counts, 1).otherwise(0)).alias("heavy"),
+        *(counted(name).alias(f"all_{name}") for name in ("competing", "hurt", "waited")),
+        F.slice(F.sort_array(F.collect_list(hurt), asc=False), 1, MOST_VICTIMS + 1).alias("victims"),
     )
-    evidence = F.to_json(
-        F.struct(
-            F.round("share", 4).alias("source_share"),
-            F.round("competing_share", 4).alias("competing_share"),
-            F.col("warm").alias("warm_dispatches"),
-            F.col("volume").alias("dispatch_volume"),
-            F.col("windows").alias("dominant_windows"),
-        )
+    top = {name: F.col(f"top.{name}") for name in ("source", *NUMBERS)}
+    counts_itself = top["competing"] >= policy.rival_minimum
+
+    def of_others(name: str) -> Column:
+        return F.col(f"all_{name}") - F.when(counts_itself, top[name]).otherwise(0)
+
+    own = F.col("min_dominant_share")
+    default = DEFAULTS["dominant_share"]
+    # A route says by its own share how much it lets one source have: what is more than usual there is allowed here.
+    usual = F.lit(round(policy.single_target_share * MILLI))
+    moved = usual + F.round((own - default) * MILLI).cast("long")
+    # One that lets a source have all of it is never crowded.
+    least = F.when(own.isNull(), usual).when(own >= 1.0, F.lit(MILLI)).otherwise(moved)
+    known = together.join(F.broadcast(routes), ["target", "command_name"], "left").select(
+        "window",
+        top["source"].alias("source"),
+        "target",
+        "command_name",
+        top["taken"].alias("taken"),
+        # While a source was kept off, the others had the route for themselves: only the time it competed counts.
+        (top["taken"] + F.expr("((all_taken - top.taken) * top.competing) div top.offered")).alias("volume"),
+        (F.col("heavy") - F.when(counts_itself, 1).otherwise(0)).alias("rivals"),
+        of_others("competing").alias("rivals_offered"),
+        of_others("hurt").alias("rivals_hurt"),
+        of_others("waited").alias("rivals_waited"),
+        least.alias("least_milli"),
+        F.coalesce("min_minimum_volume", F.lit(DEFAULTS["minimum_volume"])).alias("enough"),
+        "victims",
     )
-    end = F.timestamp_seconds(F.unix_timestamp("last") + policy.window_seconds)
-    return _told(found, F.col("kind"), policy, end, evidence)
+    several = round(policy.several_targets_share * MILLI)
+    raised = F.greatest(F.col("least_milli") - round(policy.single_target_share * MILLI), F.lit(0))
+    lower = F.least(F.col("least_milli"), raised + several)
+    return known.where(
+        (F.col("rivals") >= 1)
+        & (F.col("rivals_hurt") >= policy.harm_minimum)
+        & (F.col("rivals_hurt") * MILLI >= F.col("rivals_offered") * round(policy.harm_share * MILLI))
+        & (F.col("volume") >= F.col("enough"))
+        & (F.col("taken") * MILLI > lower * F.col("volume"))
+    ).drop("enough")
 
 
-def _volume_while_it_competed() -> Column:
-    """The window's warm dispatches, and of the others' only those of the time in which the source competed.
-
-    While it is banned the others have the warm path for themselves. Counted against it, that would clear every source
-    whose ban works. A ban begins and ends within a window: how much of its own traffic competed tells how much of it.
-    """
-    others = (F.col("volume") - F.col("warm")) * F.try_divide(F.col("competing"), F.col("offered"))
-    # Whole numbers: sums of fractions differ with the order of rows, and a run that is repeated must say the same.
-    return F.col("warm") + F.round(others).cast("long")
-
-
-def _dominance_of(counts: Column, share: Column) -> Column:
-    """The violations of a source on those of its targets for which `counts` is true."""
-    return F.struct(
-        F.sort_array(F.collect_set(F.when(counts, F.col("target")))).alias("targets"),
-        *(F.sum(F.when(counts, F.col(name))).alias(name) for name in ("warm", "volume", "windows")),
-        *(F.max(F.when(counts, F.col(name))).alias(name) for name in ("last", "competing_share")),
-        share.alias("share"),
+def kept_off(per_source: DataFrame) -> DataFrame:
+    """Windows in which a source was off the warm path for most of what it offered."""
+    return (
+        per_source.groupBy("window", "source", "target")
+        .agg(F.sum("offered").alias("offered"), F.sum("competing").alias("competing"))
+        .where(F.col("competing") * 2 < F.col("offered"))
+        .select("window", "source", "target")
     )
 
 
-def bursts(base: DataFrame, policy: DetectionPolicy) -> DataFrame:
-    """Minutes in which a source sent mostly what had to be refused."""
-    bad = {kind: F.col(counter) for kind, (counter, _) in BURSTS.items()}
+def refusals(base: DataFrame, policy: DetectionPolicy) -> DataFrame:
+    """Windows in which a source sent more that was refused than the policy lets anybody have."""
+    bad = {kind: F.col(counter) for kind, counter in COUNTERS.items()}
     # Sums first, and by target only where something had to be refused: sets of names are slow, and most rows are good.
-    refused = sum(bad.values(), F.lit(0)) > 0
+    some = sum(bad.values(), F.lit(0)) > 0
     by_target = (
-        counters(base, "sent", *(counter for counter, _ in BURSTS.values()))
+        counters(base, "sent", *COUNTERS.values())
         .groupBy(
-            _aligned(F.col("window_start"), 60).alias("minute"),
+            F.unix_timestamp("window_start").alias("window"),
             "source",
-            F.when(refused, F.col("target")).alias("target"),
-            # Says nothing here, but without it Spark would leave the column out of these rows and not out of those
-            # of `fairness`: two different moves of the base in place of one.
-            F.when(refused, F.col("command_name")).alias("command_name"),
+            F.when(some, F.col("target")).alias("target"),
         )
         .agg(F.sum("sent").alias("sent"), *(F.sum(number).alias(kind) for kind, number in bad.items()))
     )
-    minutes = by_target.groupBy("minute", "source").agg(
+    windows = by_target.groupBy("window", "source").agg(
         F.sum("sent").alias("sent"),
         *(F.sum(kind).alias(kind) for kind in bad),
         *(F.collect_set(F.when(F.col(kind) > 0, F.col("target"))).alias(f"{kind} at") for kind in bad),
     )
-    # All kinds in one pass: each minute becomes a row per kind, and most of them go at once.
     each = F.explode(
         F.array(
             *(
                 F.struct(
                     F.lit(kind).alias("kind"),
                     F.col(kind).alias("bad"),
-                    F.lit(getattr(policy, threshold)).alias("least"),
-                    F.col(f"{kind} at").alias("names"),
+                    (
+                        F.col(kind)
+                        - policy.burst_allowance(kind)
+                        - F.expr(f"(sent * {policy.burst_tolerance_milli(kind)}) div {MILLI}")
+                    ).alias("excess"),
+                    F.slice(F.sort_array(f"{kind} at"), 1, MOST_NAMED).alias("targets"),
                 )
-                for kind, (_, threshold) in BURSTS.items()
+                for kind in BURSTS
             )
         )
     )
-    found = (
-        minutes.select("minute", "source", "sent", each.alias("one"))
-        .select("minute", "source", "sent", "one.*")
-        .where((F.col("bad") >= F.col("least")) & (F.col("bad") >= F.col("sent") * policy.burst_share))
-        .groupBy(_aligned(F.col("minute"), policy.period_minutes * 60).alias("period"), "source", "kind")
-        .agg(
-            F.slice(F.sort_array(F.array_distinct(F.flatten(F.collect_list("names")))), 1, 16).alias(
-                "targets"
-            ),
-            F.sum("bad").alias("windows"),
-            F.sum("sent").alias("sent"),
-            F.max("minute").alias("last"),
-            F.count("minute").alias("minutes"),
-        )
+    return (
+        windows.select("window", "source", "sent", each.alias("one"))
+        .select("window", "source", "one.kind", "one.bad", "one.excess", "sent", "one.targets")
+        .where(F.col("excess") > 0)
     )
-    evidence = F.to_json(
-        F.struct(
-            F.col("windows").alias("refused"), F.col("sent").alias("sent"), F.col("minutes").alias("minutes")
-        )
+
+
+def _crowding(row: dict[str, Any]) -> Crowding:
+    victims = [(str(one["source"]), int(one["hurt"])) for one in row.pop("victims")]
+    own = row["source"]
+    numbers = {name: int(value) for name, value in row.items() if not isinstance(value, str)}
+    names = {name: value for name, value in row.items() if isinstance(value, str)}
+    return Crowding(
+        **names,
+        **numbers,
+        victims=tuple((name, number) for name, number in victims if name != own)[:MOST_VICTIMS],
     )
-    return _told(found, F.col("kind"), policy, F.timestamp_seconds(F.unix_timestamp("last") + 60), evidence)
 
 
-def _aligned(time: Column, seconds: int) -> Column:
-    return F.timestamp_seconds(F.floor(F.unix_timestamp(time) / seconds) * seconds)
-
-
-def _told(
-    found: DataFrame, kind: Column, policy: DetectionPolicy, end: Column, evidence: Column
-) -> DataFrame:
-    key = F.concat_ws(
-        "|",
-        F.lit(policy.version),
-        kind,
-        F.col("source"),
-        F.unix_timestamp("period").cast("string"),
-    )
-    return found.select(
-        F.sha2(key, 256).alias("proposal_id"),
-        F.lit(policy.version).alias("policy_version"),
-        kind.alias("kind"),
-        "source",
-        F.col("targets").alias("affected_targets"),
-        F.col("windows").cast("long").alias("total_violations"),
-        F.col("period").alias("window_start"),
-        end.alias("window_end"),
-        F.timestamp_seconds(F.unix_timestamp(end) + policy.ban_minutes * 60).alias("ban_applied_until"),
-        evidence.alias("evidence"),
+def _refusals(row: dict[str, Any]) -> Refusals:
+    return Refusals(
+        int(row["window"]),
+        str(row["source"]),
+        str(row["kind"]),
+        int(row["bad"]),
+        int(row["excess"]),
+        int(row["sent"]),
+        tuple(row["targets"] or ()),
     )

@@ -46,13 +46,16 @@ RAW_COLUMNS: Final = (
     "escalation",
     "cache_phase",
     "skew_seconds",
+    "detail",
 )
+OWN_LIMIT: Final = "source-quota"
+"""The detail of a refusal by the source's own limit, as Slow tells it; a test holds the two together."""
 EXECUTED_AFTER_REVOCATION: Final = "snavio.command.executed_after_acl_revoked"
 SKEW_SAMPLE: Final = "snavio.telemetry.skew_sample"
 # Where an outcome keeps what: verdict, escalation, phase, path, kind of event; zero is "none". An outcome never leaves
 # a run's own files, so these may change, and FORM with them.
-_VERDICT, _ESCALATION, _PHASE, _PATH, _KIND = (0, 8), (8, 4), (12, 3), (15, 2), (17, 2)
-FORM: Final = 2
+_VERDICT, _ESCALATION, _PHASE, _PATH, _KIND, _OWN = (0, 8), (8, 4), (12, 3), (15, 2), (17, 2), (19, 1)
+FORM: Final = 3
 """Of a base that is kept: another form is another folder, and never misread."""
 # Two buckets share a column, 32 bits each: no source has four thousand million commands in a window.
 _HALF: Final = 32
@@ -76,6 +79,7 @@ def base(events: DataFrame, *, window_seconds: int = WINDOW_SECONDS) -> DataFram
         (_PHASE, _place(F.col("cache_phase"), PHASES)),
         (_PATH, _place(F.col("path"), PATHS)),
         (_KIND, _place(F.col("event"), _KINDS)),
+        (_OWN, F.when(F.col("detail") == OWN_LIMIT, 1).otherwise(0)),
     )
     skew = F.when(F.col("event") == SKEW_SAMPLE, F.col("skew_seconds"))
     return (
@@ -207,6 +211,13 @@ _CONDITIONS: Final[dict[str, Condition]] = {
     "sent": _sent,
     "offered": _offered,
     "competing": _competing,
+    # Permits of those who compete for them, and what became of their other offers.
+    "taken": lambda: (_part(_VERDICT) == V.DELIVERED) & _competing(),
+    # What a source's own limit refuses is nobody else's doing: it could frame whoever holds most of the route.
+    "hurt": lambda: (
+        _part(_VERDICT).isin(V.RATE_LIMIT_EXCEEDED, V.SATURATED) & _competing() & (_part(_OWN) == 0)
+    ),
+    "waited": lambda: _competing() & _has(_ESCALATION, _code("token_required", ESCALATIONS))(),
     "warm": lambda: (_part(_VERDICT) == V.DELIVERED) & (_part(_PATH) == _code("fast", PATHS)),
     "delivered": _is(V.DELIVERED),
     "duplicates": _is(V.DUPLICATE),

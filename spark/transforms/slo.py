@@ -17,6 +17,14 @@ SKEW_WINDOW_S: Final = 60.0
 """A clock that is further off has its commands refused."""
 NEAR: Final = 0.8
 """Of it: from here on the mesh warns a sender, and so do we."""
+LEAST_WINDOWS: Final = 3
+"""Of skew samples, before a trend is one: through two points there is always a line."""
+FARTHEST_HOURS: Final = 168.0
+"""A forecast beyond a week says nothing about a clock."""
+OBJECTIVE: Final = 0.999
+"""Of the commands that a route took on, so many are to arrive."""
+OURS: Final = ("delivery_failed", "outcome_unknown", "saturated")
+"""Failures that use up the error budget; what a limit or a missing right refuses is as agreed."""
 QUANTILES: Final = (0.5, 0.95, 0.99)
 FAILURES: Final = (
     "rate_limited",
@@ -116,11 +124,54 @@ def skew(base: DataFrame, *, window_s: float = SKEW_WINDOW_S) -> DataFrame:
         F.sum("samples").alias("samples"),
         F.max_by("mean", "window_start").alias("skew_seconds"),
         F.max("worst").alias("worst_seconds"),
-        F.regr_slope("mean", "hours").alias("seconds_per_hour"),
+        F.when(F.count("mean") >= LEAST_WINDOWS, F.regr_slope("mean", "hours")).alias("seconds_per_hour"),
     )
     growing = F.col("seconds_per_hour") * F.signum("skew_seconds") > 0.01
     left = F.try_divide(window_s - F.abs("skew_seconds"), F.abs("seconds_per_hour"))
-    return trend.withColumn("hours_to_rejection", F.when(growing, F.greatest(left, F.lit(0.0))))
+    soon = growing & (left <= FARTHEST_HOURS)
+    return trend.withColumn("hours_to_rejection", F.when(soon, F.greatest(left, F.lit(0.0))))
+
+
+def budgets(base: DataFrame, *, objective: float = OBJECTIVE) -> DataFrame:
+    """Per tenant and route: how much of what was to arrive did, and how much of the error budget is used up."""
+    counted = ("delivered", *OURS)
+    summed = (
+        counters(base, *counted)
+        .where(F.col("target").isNotNull())
+        .groupBy(F.split_part("source", F.lit("/"), F.lit(1)).alias("tenant"), "target", "command_name")
+        .agg(*(F.sum(name).alias(name) for name in counted))
+        .withColumn("failed", sum((F.col(name) for name in OURS), F.lit(0)))
+        .withColumn("taken_on", F.col("delivered") + F.col("failed"))
+        .where(F.col("taken_on") > 0)
+    )
+    allowed = F.col("taken_on") * (1 - objective)
+    return summed.select(
+        "tenant",
+        "target",
+        "command_name",
+        "taken_on",
+        "failed",
+        F.try_divide("delivered", "taken_on").alias("arrived"),
+        F.try_divide("failed", allowed).alias("budget_used"),
+    )
+
+
+def use(base: DataFrame) -> DataFrame:
+    """Per tenant: what it cost the mesh. Commands that Slow decides and commands that are refused cost, too."""
+    counted = ("sent", "delivered", "warm", *FAILURES, *INVALID)
+    summed = (
+        counters(base, *counted)
+        .groupBy(F.split_part("source", F.lit("/"), F.lit(1)).alias("tenant"))
+        .agg(*(F.sum(name).alias(name) for name in counted))
+    )
+    return summed.select(
+        "tenant",
+        "sent",
+        F.col("warm").alias("fast"),
+        (F.col("delivered") - F.col("warm")).alias("slow"),
+        sum((F.col(name) for name in FAILURES), F.lit(0)).alias("failed"),
+        sum((F.col(name) for name in INVALID), F.lit(0)).alias("invalid"),
+    ).where(F.col("sent") > 0)
 
 
 def keys(base: DataFrame) -> DataFrame:

@@ -9,6 +9,7 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -23,7 +24,7 @@ from snavio.errors import BadRequest, SnavioError
 from snavio.launch.processes import MeshProcesses
 from snavio.signed.archive_manifest import ArchiveManifest, EventRange, FileEntry, folder_of
 from snavio.telemetry import archive_query
-from snavio.telemetry.archive_inspection import SETTLING_NS, ArchiveFinding, hours, lasting
+from snavio.telemetry.archive_inspection import SETTLING_NS, ArchiveFinding, check_file, hours, lasting
 from snavio.telemetry.archive_query import QueryResult, ask
 from tests.support.telemetry import NOW, Inside, arrival, block, inside, verifying_keys
 
@@ -61,6 +62,42 @@ def test_an_empty_archive_is_nothing_bad(tmp_path: Path) -> None:
     assert "empty" in run("ls", folder=tmp_path)
     told = json.loads(run("query", "SELECT count(*) AS n FROM events", "--json", folder=tmp_path))
     assert told["rows"] == [{"n": 0}]
+
+
+async def test_a_query_of_a_range_hashes_only_what_it_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashed: list[str] = []
+
+    def check(path: Path, file: Any) -> Any:
+        hashed.append(path.name)
+        return check_file(path, file)
+
+    monkeypatch.setattr(archive_query, "check_file", check)
+    async with inside(tmp_path) as relay:
+        await archived(relay)
+        keys = await verifying_keys()
+        found = [
+            (row[0], row[1])
+            for row in ask(
+                relay.archive_folder, 'SELECT epoch_us("at") * 1000, seq FROM events ORDER BY 1', keys=keys
+            ).rows
+        ]
+        everything = len(hashed)
+        assert everything > 1
+        first, last = found[0][0], found[-1][0]
+
+        def counted(since: int | None, until: int | None) -> int:
+            hashed.clear()
+            question = "SELECT count(*) FROM events"
+            found = ask(relay.archive_folder, question, keys=keys, since_unix_ns=since, until_unix_ns=until)
+            return int(found.rows[0][0])
+
+        assert counted(None, None) == len(found)
+        assert (counted(last + 1000, None), hashed) == (0, [])
+        assert (counted(None, first), hashed) == (0, [])
+        assert counted(first, last) == sum(first <= at < last for at, _ in found)
+        assert counted(last, last + 1) == sum(at == last for at, _ in found)
 
 
 async def test_query_answers_in_lines_and_in_json(tmp_path: Path) -> None:

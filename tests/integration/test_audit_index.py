@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,7 +24,7 @@ from snavio.audit.verify_archive import TimeRange, VerifiedArchive, believe, che
 from snavio.clock import ManualClock
 from snavio.signed.archive_manifest import ArchiveManifest, EventRange, FileEntry, folder_of
 from snavio.signed.manifest_signer import ManifestSigner
-from snavio.telemetry.archive_inspection import check_file, hours
+from snavio.telemetry.archive_inspection import ArchiveFinding, believed, check_file, hours, read_one
 from snavio.telemetry.missing_events import missing as missing_stretches
 from tests.support.telemetry import NOW, Inside, arrival, block, inside, sign, verifying_keys
 
@@ -443,10 +445,118 @@ async def test_index_files_of_yesterday_are_folded_and_still_remembered(tmp_path
         (made,) = (tmp_path / "watch" / "index").glob("*.jsonl")
         late = ManualClock(made.stat().st_mtime_ns + KEEP_NS + 1)
         ArchiveFollower(relay.archive_folder, tmp_path / "watch", clock=late).step(keys)
+        # However old: the job has not counted it yet, and its next batch names it.
+        assert [path.name for path in (tmp_path / "watch" / "index").iterdir()] == [made.name]
+        (tmp_path / "watch" / "taken.json").write_text('{"through": 1}')
+        ArchiveFollower(relay.archive_folder, tmp_path / "watch", clock=late).step(keys)
         assert list((tmp_path / "watch" / "index").iterdir()) == []
         assert list((tmp_path / "watch" / "files").iterdir()) == []
         again = ArchiveFollower(relay.archive_folder, tmp_path / "watch", clock=relay.clock).step(keys)
         assert (again.events, again.number) == (0, 0)
+
+
+async def test_a_first_look_at_a_large_archive_comes_in_bounded_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("snavio.audit.archive_index.MOST_AT_ONCE", 3)
+    monkeypatch.setattr("snavio.audit.archive_index.ENTRIES_AT_ONCE", 2)
+    keys = await verifying_keys()
+    async with inside(tmp_path) as relay:
+        await archived(relay, files=7)
+        follower = ArchiveFollower(relay.archive_folder, tmp_path / "watch", clock=relay.clock)
+        assert [follower.step(keys).files for _ in range(4)] == [3, 3, 1, 0]
+        assert sorted(events(tmp_path / "watch")) == list(range(1, 71))
+        sizes = [
+            len(path.read_text().splitlines()) for path in sorted((tmp_path / "watch" / "index").iterdir())
+        ]
+        assert sizes == [2, 1, 2, 1, 1]
+
+
+async def test_a_full_disk_leaves_nothing_out_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What cannot be pinned or written for want of room comes with the look after it."""
+    keys = await verifying_keys()
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async with inside(tmp_path) as relay:
+        await archived(relay)
+        follower = ArchiveFollower(relay.archive_folder, tmp_path / "watch", clock=relay.clock)
+        for step in ("snavio.audit.pinning.os.link", "snavio.audit.archive_index.write_index"):
+            with monkeypatch.context() as patch:
+                patch.setattr(step, full)
+                with pytest.raises(OSError, match="No space left"):
+                    follower.step(keys)
+        found = follower.step(keys)
+        assert (found.events, found.quarantined) == (30, ())
+        assert sorted(events(tmp_path / "watch")) == list(range(1, 31))
+
+
+async def test_a_look_without_news_reads_no_manifest_and_news_is_seen_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys, read, verifications = await verifying_keys(), [], []
+
+    def counting(path: Path, folder: str) -> Any:
+        read.append(path.name)
+        return read_one(path, folder)
+
+    def verifying(hour: Any, keys: Any) -> Any:
+        verifications.extend(hour.manifests)
+        return believed(hour, keys)
+
+    monkeypatch.setattr("snavio.audit.known_manifests.read_one", counting)
+    monkeypatch.setattr("snavio.audit.known_manifests.believed", verifying)
+    async with inside(tmp_path) as relay:
+        hour = await archived(relay)
+        follower = ArchiveFollower(relay.archive_folder, tmp_path / "watch", clock=relay.clock)
+        follower.step(keys)
+        # A folder that has just changed may change again at the same time by its clock.
+        follower.step(keys)
+        assert len(read) == len(verifications) == 3
+        os.utime(hour, ns=(1, 1))
+        follower.step(keys)
+        monkeypatch.setattr(
+            "snavio.audit.archive_index.believe_hour", lambda *_, **__: pytest.fail("read again")
+        )
+        assert follower.step(keys).events == 0
+        monkeypatch.undo()
+        monkeypatch.setattr("snavio.audit.known_manifests.read_one", counting)
+        await archived(relay, files=1, start=3)
+        assert follower.step(keys).events == 10
+        assert len(read) == 4
+
+
+async def test_a_manifest_that_was_replaced_is_not_believed_by_its_name(tmp_path: Path) -> None:
+    keys = await verifying_keys()
+    async with inside(tmp_path) as relay:
+        hour = await archived(relay, files=1)
+        follower = ArchiveFollower(relay.archive_folder, tmp_path / "watch", clock=relay.clock)
+        assert follower.step(keys).events == 10
+        path = min(hour.glob("_manifest-*.json"))
+        found = json.loads(path.read_bytes())
+        fresh = path.with_suffix(".other")
+        fresh.write_text(json.dumps({**found, "exported_at": "2020-01-01T00:00:00.000000000Z"}))
+        fresh.replace(path)
+        assert "bad-signature" in {one.problem for one in follower.step(keys).quarantined}
+
+
+def test_hours_that_may_lack_events_are_named() -> None:
+    archive = VerifiedArchive(
+        quarantined=[
+            ArchiveFinding("telemetry/date=2026-11-16/hour=00/a.parquet", "tampered", ""),
+            ArchiveFinding("telemetry/date=2026-11-16/hour=09/.b.new", "half-written", ""),
+        ],
+        hole_spans=[(5 * HOUR + 1, 6 * HOUR + 1)],
+    )
+    assert archive.doubtful_hours() == {
+        "2026-11-15T23",
+        "2026-11-16T00",
+        "1970-01-01T05",
+        "1970-01-01T06",
+    }
 
 
 def test_coverage_tells_what_is_missing_of_any_stretch() -> None:

@@ -14,7 +14,7 @@ import pytest
 from services.registry.settings import RegistrySettings
 from snavio.admin.bans import JOB_FOLDER, BanClient, Proposal, ProposalAnswer
 from snavio.errors import BadRequest, NotAllowed, NotFound, Saturated, SnavioError
-from snavio.telemetry.events import AbuseDetected, EventJournal
+from snavio.telemetry.events import AbuseDetected, BanNear, EventJournal
 from snavio.v1 import registry_pb2 as wire
 from tests.integration.test_registry import acme, changes, grant, resolve, route, service, tenant
 from tests.support.control import ADMIN, Control, control_plane
@@ -328,6 +328,72 @@ async def test_ban_of_the_full_run_needs_no_audit(scene: Scene) -> None:
     await scene.propose(scene.proposal(provisional=False))
     assert await concluded(scene) == ((), (), (), ())
     assert await scene.banned()
+
+
+async def test_a_warning_is_told_once_and_bans_nobody(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[BanNear] = []
+    record = EventJournal.record
+
+    def listen(journal: EventJournal, event: Any, *, at_unix_ns: int) -> None:
+        if isinstance(event, BanNear):
+            told.append(event)
+        record(journal, event, at_unix_ns=at_unix_ns)
+
+    monkeypatch.setattr(EventJournal, "record", listen)
+    warning = scene.proposal(warning=True)
+    for _ in range(3):
+        outcome = await scene.propose(warning)
+        assert outcome.decision == "already"
+    assert told == [BanNear(SOURCE, ("bot",), 7, "dominance")]
+    assert not await scene.banned()
+    assert list((await scene.operator.explain(SOURCE)).proposal) == []
+    # Where a ban would be refused, there is nothing to warn of.
+    assert (
+        await scene.propose(scene.proposal(2, source="acme/nobody", warning=True))
+    ).reason == "unknown-source"
+    # And the ban itself, under its own name, is one.
+    assert (await scene.propose(scene.proposal(3))).decision == "applied"
+
+
+async def test_an_operators_promise_holds_until_its_end_and_is_on_record(scene: Scene) -> None:
+    """Neither a proposal nor Slow bans the source meanwhile; afterwards both may."""
+    now = scene.control.clock.unix_ns()
+    until = now + 30 * MINUTE
+    done = await scene.operator.lift(SOURCE, reason="migration", spare_until_unix_ns=until)
+    assert list(done.lifted) == []
+    burst = {"kind": "burst-replayed", "affected_targets": ()}
+    for number, changed in ((1, {}), (2, burst)):
+        outcome = await scene.propose(scene.proposal(number, **changed))
+        assert (outcome.decision, outcome.reason, outcome.final) == ("refused", "overridden", True)
+    ban = wire.Ban(list=wire.BAN_LIST_WARM_BAN, source=SOURCE, until_unix_ns=now + 90 * MINUTE)
+    with pytest.raises(SnavioError) as refusal:
+        await scene.control.write("slow", "SetBan", wire.SetBanRequest(ban=ban))
+    assert refusal.value.reason == "allowlisted"
+    assert not await scene.banned()
+    (told,) = [one for one in (await scene.operator.explain(SOURCE)).proposal if one.kind == "override"]
+    assert (told.concluded_unix_ns, told.evidence) == (until, "migration")
+    # Who has promised is in the log.
+    scene.control.clock.advance(seconds=30 * 60)
+    assert (await scene.propose(scene.proposal(3))).decision == "applied"
+    assert await scene.banned()
+
+
+@pytest.mark.parametrize("minutes", [-1, 8 * 24 * 60])
+async def test_a_promise_has_an_end_within_a_week(scene: Scene, minutes: int) -> None:
+    until = scene.control.clock.unix_ns() + minutes * MINUTE
+    with pytest.raises(BadRequest, match="within the next seven days"):
+        await scene.operator.lift(SOURCE, spare_until_unix_ns=until)
+    with pytest.raises(NotFound, match="no service acme/nobody"):
+        await scene.operator.lift("acme/nobody", spare_until_unix_ns=scene.control.clock.unix_ns() + MINUTE)
+
+
+async def test_a_promise_lifts_what_stands_and_uses_nothing_of_the_cap(open_scene: Open) -> None:
+    scene = await open_scene(max_bans_per_hour=1)
+    assert (await scene.propose(scene.proposal(1))).decision == "applied"
+    until = scene.control.clock.unix_ns() + MINUTE
+    lifted = await scene.operator.lift(SOURCE, spare_until_unix_ns=until)
+    assert [ban.target for ban in lifted.lifted] == ["bot"]
+    assert not await scene.banned()
 
 
 async def test_lifted_ban_is_not_imposed_again_for_what_was_done_before(scene: Scene) -> None:

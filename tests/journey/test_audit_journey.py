@@ -27,6 +27,7 @@ from snavio.signed.archive_manifest import ArchiveManifest, EventRange, FileEntr
 from snavio.signed.manifest_signer import ManifestSigner
 from snavio.signed.platform_keys import PlatformKeys
 from snavio.v1.registry_pb2 import PROPOSAL_STATE_CONFIRMED, PROPOSAL_STATE_WITHDRAWN
+from spark.policy import DEFAULT_VERSION
 from tests.journey.test_ban_journey import HONEST, QUICK
 from tests.support.mesh import NAME, SOURCE, TARGET, DemoMesh, demo_mesh
 from tests.support.telemetry_rows import HMAC_CODE, T0, row, write
@@ -77,11 +78,21 @@ async def archive_of(mesh: DemoMesh, archive: Path, start_s: int) -> None:
 
 def provisional(source: str, start_s: int) -> Proposal:
     """Proposals as the streaming job makes them, with a ban that has not ended."""
-    key = f"1|{KIND}|{source}|{start_s}"
+    key = f"{DEFAULT_VERSION}|{KIND}|{source}|{start_s}"
     end = (start_s + 60) * SECOND_NS
     return Proposal(
         hashlib.sha256(key.encode()).hexdigest(),
-        *("1", KIND, source, (), FORGED, start_s * SECOND_NS, end, time.time_ns() + 1800 * SECOND_NS, "{}"),
+        *(
+            DEFAULT_VERSION,
+            KIND,
+            source,
+            (),
+            FORGED,
+            start_s * SECOND_NS,
+            end,
+            time.time_ns() + 1800 * SECOND_NS,
+            "{}",
+        ),
         provisional=True,
     )
 

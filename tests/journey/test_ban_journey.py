@@ -31,7 +31,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from snavio.admin.bans import BanClient
+from snavio.admin.bans import BanClient, Proposal
 from snavio.admin.operator import Operator
 from snavio.audit.jobs import SparkLocation
 from snavio.audit.runner import JobRequest, MeshAccess, watch
@@ -40,7 +40,7 @@ from snavio.clock import SystemClock
 from snavio.domain.verdict import Verdict
 from snavio.telemetry import schema
 from snavio.telemetry.archive_query import ask
-from snavio.v1.registry_pb2 import PROFILE_LOW, QUEUE_KIND_MAILBOX, Fairness, PutRouteRequest, Route
+from snavio.v1.registry_pb2 import PROFILE_LOW, QUEUE_KIND_MAILBOX, Fairness, Limit, PutRouteRequest, Route
 from tests.support.archived import fields, found
 from tests.support.mesh import NAME, SOURCE, TARGET, TENANT, DemoMesh
 
@@ -59,15 +59,18 @@ POLICY_WINDOW_S = 4
 POLICY = {
     "version": "journey",
     "window_seconds": POLICY_WINDOW_S,
-    # Dominance is judged when its period is over.
-    "period_minutes": 1,
-    "single_target_windows": 2,
-    "single_target_share": 0.5,
+    # One proposal for all of it, however long a slow machine takes.
+    "period_minutes": 60,
+    # Two windows in a row, on two targets: who moves on in time is below every alarm of a single one.
+    "alarm_points": 16,
+    "single_target_share": 1.0,
 }
+# Permits of the crowded route in a window; whoever comes first has them.
+PERMITS = 100
 FORGED = 260
 PATIENCE_S = 240.0
 HONEST = f"{TENANT}/shop"
-CROWDER, CROWDED = f"{TENANT}/crowder", "crowded-bot"
+CROWDER, CROWDED, CROWDED_TOO = f"{TENANT}/crowder", "crowded-bot", "crowded-too"
 # Rows by the hundred: compiling the queries would take longer than running them.
 QUICK = SparkLocation(
     "local[2]",
@@ -213,22 +216,20 @@ async def test_a_forger_is_banned_goes_by_slow_and_comes_back(mesh: DemoMesh, wa
 async def test_one_that_crowds_others_out_again_and_again_is_banned_until_it_is_lifted(
     mesh: DemoMesh, watched: Watched
 ) -> None:
-    async def crowd() -> None:
-        while True:
-            for service, number in (("shop", 3), ("bot", 3), ("crowder", 150)):
-                await sent(mesh, service, number, target=CROWDED)
-            # Into the next window; Fast's own ban of a second is over by then.
-            await asyncio.sleep(POLICY_WINDOW_S)
-
-    crowding = asyncio.create_task(crowd())
+    await room(180, within=3600)
+    crowding = asyncio.create_task(crowd(mesh, CROWDED, CROWDED_TOO))
     try:
         proposal, answer = await watched.next()
     finally:
         crowding.cancel()
         await asyncio.gather(crowding, return_exceptions=True)
-    assert (proposal.source, proposal.kind) == (CROWDER, "dominance-single-target")
-    assert (proposal.affected_targets, answer.applied) == ((CROWDED,), True)
+    assert (proposal.source, proposal.kind) == (CROWDER, "dominance-several-targets")
+    assert (proposal.affected_targets, answer.applied) == ((CROWDED, CROWDED_TOO), True)
     assert proposal.total_violations >= 2
+    # Who suffered, and how: a person who asks why sees it.
+    evidence = json.loads(proposal.evidence)
+    assert set(evidence["suffered"]) <= {f"{TENANT}/shop", f"{TENANT}/bot"}
+    assert evidence["others_refused"] >= 10 and evidence["source_share"] > 0.5
     async with BanClient(
         mesh.addresses["registry"], certificates=mesh.certificates("operator-admin")
     ) as client:
@@ -238,23 +239,72 @@ async def test_one_that_crowds_others_out_again_and_again_is_banned_until_it_is_
         await client.lift(CROWDER, reason="it has promised to behave")
     await until_last(mesh, CROWDER, ("fast", None), target=CROWDED)
     assert watched.answers.empty()
-    await _told_once(mesh, proposal, affected=[CROWDED])
+    await _told_once(mesh, proposal, affected=[CROWDED, CROWDED_TOO])
+
+
+async def test_who_is_near_a_ban_is_warned_and_not_banned(mesh: DemoMesh) -> None:
+    now = time.time_ns()
+    warning = Proposal(
+        *("f" * 64, "journey", "dominance-single-target", HONEST, (TARGET,), 3),
+        *(now - 60 * 10**9, now, now + 600 * 10**9, "{}"),
+        provisional=True,
+        warning=True,
+    )
+    async with MeshAccess.open(
+        mesh.processes.mesh,
+        operator_certificates=mesh.certificates("operator-admin"),
+        clock=SystemClock(),
+    ) as access:
+        (answer,) = await access.bans.propose([warning])
+    assert answer.decision == "already"
+    (row,) = await found(mesh, f"event = '{schema.BAN_NEAR}' AND source = '{HONEST}'")
+    assert fields(row) == {
+        "source": HONEST,
+        "affected_targets": [TARGET],
+        "total_violations": 3,
+        "reason": "dominance-single-target",
+    }
+    async with BanClient(
+        mesh.addresses["registry"], certificates=mesh.certificates("operator-admin")
+    ) as client:
+        assert list((await client.explain(HONEST)).ban) == []
+
+
+async def crowd(mesh: DemoMesh, *targets: str) -> None:
+    """One pours in more than a route takes, refused or not, and two others get less than the little they want.
+
+    With several targets it moves on with every window.
+    """
+
+    async def pour(service: str, number: int, pause_s: float) -> None:
+        async with mesh.producer(service) as producer:
+            while True:
+                # No time to wait for the next interval's permits.
+                target = targets[int(time.time() / POLICY_WINDOW_S) % len(targets)]
+                await producer.send_batch([(target, NAME, b"x")] * number, timeout_s=0.5)
+                await asyncio.sleep(pause_s)
+
+    async with asyncio.TaskGroup() as group:
+        for service, number, pause_s in (("crowder", 100, 0.1), ("shop", 8, 0.3), ("bot", 8, 0.3)):
+            group.create_task(pour(service, number, pause_s))
 
 
 async def _crowded_route(mesh: DemoMesh, operator: Operator) -> None:
-    """A route on which Fast's own bans last a second: what recurs there is for the archive to tell."""
+    """A limited route on which Fast itself bans nobody: what recurs there is for the archive to tell."""
     await mesh.register_service(operator, "crowder")
-    await operator.claim_target(CROWDED, TENANT)
-    route = Route(
-        target=CROWDED,
-        name=NAME,
-        profile=PROFILE_LOW,
-        queue_kind=QUEUE_KIND_MAILBOX,
-        fairness=Fairness(window_seconds=POLICY_WINDOW_S, ban_seconds=1),
-    )
-    await operator._write("PutRoute", PutRouteRequest(route=route))
-    for service in ("crowder", "shop", "bot"):
-        await operator.grant(f"{TENANT}/{service}", CROWDED, NAME)
+    for target in (CROWDED, CROWDED_TOO):
+        await operator.claim_target(target, TENANT)
+        route = Route(
+            target=target,
+            name=NAME,
+            profile=PROFILE_LOW,
+            queue_kind=QUEUE_KIND_MAILBOX,
+            limit=Limit(max=PERMITS, interval_seconds=POLICY_WINDOW_S),
+            fairness=Fairness(competing_share=1.0, competitors=1000),
+        )
+        await operator._write("PutRoute", PutRouteRequest(route=route))
+        for service in ("crowder", "shop", "bot"):
+            await operator.grant(f"{TENANT}/{service}", target, NAME)
 
 
 async def _told_once(mesh: DemoMesh, proposal: Any, *, affected: list[str]) -> None:

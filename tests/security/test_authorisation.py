@@ -20,6 +20,7 @@ from snavio.rpc.status import error_of
 from snavio.v1 import (
     batch_pb2,
     command_pb2,
+    edge_pb2,
     enrolment_pb2,
     explain_pb2,
     fast_pb2,
@@ -42,6 +43,7 @@ FILES: tuple[FileDescriptor, ...] = tuple(
     for module in (
         batch_pb2,
         command_pb2,
+        edge_pb2,
         enrolment_pb2,
         explain_pb2,
         fast_pb2,
@@ -100,6 +102,7 @@ EXPECTED = """
     snavio.v1.Slow                ExamineQueue          mesh/registry
     snavio.v1.Mailbox             SendStream            mesh/fast mesh/slow
     snavio.v1.Mailbox             Send                  service mesh
+    snavio.v1.Mailbox             SendAll               service
     snavio.v1.Mailbox             Receive               service
     snavio.v1.Mailbox             Ack                   service
     snavio.v1.Mailbox             Nack                  service
@@ -129,6 +132,7 @@ EXPECTED = """
     snavio.v1.Signer              GetPublicKeys         anybody
     snavio.v1.Signer              Events                operator
     snavio.v1.Signer              CreateEnrolment       mesh/registry
+    snavio.v1.Signer              CreateJoining         mesh/signer
     snavio.v1.Signer              SetServicePrincipals  mesh/registry
     snavio.v1.Signer              AssumeService         principal service
     snavio.v1.Signer              RevokeIdentity        operator mesh/registry
@@ -183,8 +187,8 @@ EXPECTED = """
     GET                           /v1/tenants/{tenant}/events  principal service operator
     GET                           /v1/tenants/{tenant}/state   principal operator
     GET                           /v1/tenants/{tenant}/config  principal operator
-    GET                           /v1/tenants/{tenant}/alerts  principal operator
     GET                           /metrics              operator scraper
+    GET                           /v1/tenants/{tenant}/alerts  principal operator
     snavio.v1.Relay               ReEmit                operator
     snavio.v1.Relay               ListAlerts            operator principal mesh/gateway
     snavio.v1.Relay               AckAlerts             operator principal

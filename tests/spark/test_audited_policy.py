@@ -18,8 +18,7 @@ from snavio.audit.verify_archive import VerifiedArchive
 from snavio.clock import ManualClock
 from snavio.signed.archive_manifest import EventRange
 from spark.jobs import arguments, detect_abuse
-from tests.spark.test_jobs import contended, entry, index
-from tests.spark.test_reports import Lasting
+from tests.spark.test_jobs import Lasting, contended, entry, index
 from tests.support.telemetry_rows import T0, write
 from tests.unit.test_proposing import Registry
 
@@ -35,7 +34,7 @@ async def test_the_job_tells_its_policy_and_the_audit_goes_by_it(
 ) -> None:
     policy = tmp_path / "policy.json"
     policy.write_text(json.dumps({"version": "Hourly", "period_minutes": 60}))
-    listed = index(tmp_path, entry(write(contended(5), tmp_path / "1.parquet"), last=500))
+    listed = index(tmp_path, entry(write(contended(5), tmp_path / "1.parquet"), last=550))
     out = tmp_path / "out"
     monkeypatch.setattr(detect_abuse, "open_session", lambda *_: Lasting(spark))
     asked = ("--index", listed, "--out", out, "--policy", policy)

@@ -6,15 +6,16 @@ import json
 import os
 import subprocess
 import sys
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
+from spark.jobs import arguments, backfill
 from spark.read import Entry, overlapping, read_events, read_index, within
-from tests.support.telemetry_rows import T0, row, table, write
+from tests.support.telemetry_rows import RATE_CODE, T0, row, table, write
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 240
@@ -78,11 +79,27 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
+class Lasting:
+    """The tests' own session, which a job reuses and cannot stop."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._spark, name)
+
+    def stop(self) -> None:
+        pass
+
+
 def contended(windows: int, *, start: int = 0) -> list[dict[str, Any]]:
     rows = []
     for window in range(start, start + windows):
         rows += [row(source="acme/big", after_s=window * 30) for _ in range(90)]
         rows += [row(source="acme/small", after_s=window * 30) for _ in range(10)]
+        rows += [
+            row(source="acme/small", verdict=RATE_CODE, path="slow", after_s=window * 30) for _ in range(10)
+        ]
     return rows
 
 
@@ -167,7 +184,7 @@ def test_a_backfill_goes_hour_by_hour_and_leaves_what_is_done_or_empty(tmp_path:
         "min_at": (T0 + timedelta(hours=1)).isoformat(),
         "max_at": (T0 + timedelta(hours=1)).isoformat(),
     }
-    listed = index(tmp_path, entry(one, last=500), entry(two, instance="fast-1", last=500, **later))
+    listed = index(tmp_path, entry(one, last=550), entry(two, instance="fast-1", last=550, **later))
     out = tmp_path / "out"
     (out / "2026-11-16T11").mkdir(parents=True)
     (out / "2026-11-16T11" / "_done").write_text("1\n")
@@ -179,10 +196,44 @@ def test_a_backfill_goes_hour_by_hour_and_leaves_what_is_done_or_empty(tmp_path:
     assert [(line["done"], line["of"]) for line in lines if line["step"] == "hour"] == [
         (number, 4) for number in (1, 2, 3, 4)
     ]
-    assert lines[-1] == {"step": "done", "proposals": 1, "hours": 4, "skipped": 1, "empty": 2}
+    assert lines[-1] == {"step": "done", "proposals": 1, "hours": 4, "skipped": 1, "empty": 2, "open": 0}
     (found,) = (out / "2026-11-16T10" / "proposals.jsonl").read_text().splitlines()
     assert json.loads(found)["source"] == "acme/big"
     assert (out / "2026-11-16T10" / "fairness").is_dir()
+    assert (out / "2026-11-16T10" / "_done").exists()
+
+
+@pytest.mark.timeout(600)
+def test_a_backfill_calls_done_only_what_is_whole(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Hours that lack evidence, the hours after them, and the hour that is not over are counted again next time."""
+    now = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    entries = []
+    for number in range(4):
+        start = now - timedelta(hours=3 - number)
+        path = write([row(after_s=(start - T0).total_seconds())], tmp_path / f"{number}.parquet")
+        times: dict[str, Any] = {"min_at": start.isoformat(), "max_at": start.isoformat()}
+        entries.append(entry(path, instance=f"fast-{number}", last=1, **times))
+    doubts = tmp_path / "doubts.json"
+    doubts.write_text(json.dumps([f"{now - timedelta(hours=3):%Y-%m-%dT%H}"]))
+    monkeypatch.setattr(backfill, "open_session", lambda *_: Lasting(spark))
+
+    def done(*more: str) -> tuple[set[str], dict[str, Any]]:
+        options = ("--index", index(tmp_path, *entries), "--out", tmp_path / "out", *more)
+        since, until = (now - timedelta(hours=3)).isoformat(), (now + timedelta(hours=1)).isoformat()
+        monkeypatch.setattr(sys, "argv", ["backfill", *map(str, options), "--since", since, "--until", until])
+        arguments.run(backfill.backfill, backfill.options())
+        told = json.loads(capfd.readouterr().out.splitlines()[-1])
+        return {path.parent.name for path in (tmp_path / "out").glob("*/_done")}, told
+
+    found, told = done("--doubts", str(doubts))
+    closed = {f"{now - timedelta(hours=1):%Y-%m-%dT%H}"} if datetime.now(UTC).minute >= 15 else set()
+    assert (found, told["skipped"], told["open"]) == (closed, 0, 4 - len(closed))
+    # The evidence is there now.
+    found, told = done()
+    whole = {f"{now - timedelta(hours=hours):%Y-%m-%dT%H}" for hours in (3, 2)}
+    assert (found, told["skipped"]) == (whole | closed, len(closed))
 
 
 @pytest.mark.parametrize(

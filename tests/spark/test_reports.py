@@ -15,9 +15,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark.jobs import arguments, shadow
-from tests.spark.test_jobs import ended, entry, index, job
+from tests.spark.test_jobs import Lasting, ended, entry, index, job
 from tests.support import slo_rows
-from tests.support.telemetry_rows import T0, row, write
+from tests.support.telemetry_rows import RATE_CODE, T0, row, write
 
 FULL = os.environ.get("SNAVIO_FULL") == "1"
 pytestmark = pytest.mark.timeout(600)
@@ -32,6 +32,8 @@ def an_hour_later() -> list[dict[str, Any]]:
     for window in range(WINDOWS):
         for source, count in (("acme/big", 90), ("acme/small", 10)):
             rows.append(row(source=source, count=count, after_s=HOUR_S + window * 30, **CROWDED))
+        refused = {"verdict": RATE_CODE, "path": "slow", "count": 10, "dispatch_latency_ms": None}
+        rows.append(row(source="acme/small", after_s=HOUR_S + window * 30, **refused, **CROWDED))
     given = {"event": slo_rows.SKEW, "verdict": None, "path": None, "key_version": None}
     rows += [
         row(source="acme/drifts", skew_seconds=10.0 + 10 * n, after_s=HOUR_S + n * 30, **given)
@@ -49,14 +51,14 @@ LATER: dict[str, slo_rows.Table] = {
         {**CROWDED, "path": "fast", "delivered": 500, "p50_ms": 2.0, "p95_ms": 2.0, "p99_ms": 2.0}
         | {"latency_03": 500}
     ],
-    "refusals": [{**CROWDED, "delivered": 500}],
+    "refusals": [{**CROWDED, "delivered": 500, "rate_limited": 50}],
     "escalations": [CROWDED],
     "keys": [
         {"source": source, "key_version": "hmac-v1", "commands": number, "last_used": window(WINDOWS - 1)}
-        for source, number in (("acme/big", 450), ("acme/small", 50))
+        for source, number in (("acme/big", 450), ("acme/small", 100))
     ],
     "revoked": [],
-    "timeline": [{"window_start": window(number), "fast": 100} for number in range(WINDOWS)],
+    "timeline": [{"window_start": window(number), "fast": 100, "failed": 10} for number in range(WINDOWS)],
 }
 
 
@@ -98,32 +100,36 @@ def test_the_slo_job_leaves_tables_and_a_page_of_what_was_counted_by_hand(
     (drifts,) = kept(out / "skew")
     assert drifts == pytest.approx(
         {"source": "acme/drifts", "samples": 2, "skew_seconds": 20.0, "worst_seconds": 20.0}
-        # Ten seconds in half a minute, and forty more until it is a minute off.
-        | {"seconds_per_hour": 1200.0, "hours_to_rejection": 40 / 1200}
+        # Through two points there is always a line: no trend yet.
+        | {"seconds_per_hour": None, "hours_to_rejection": None}
     )
     shares = [one for one in kept(out / "shares") if one["dominant"]]
     assert [(one["source"], one["window_start"], one["warm_share"]) for one in shares] == [
         ("acme/big", window(number), 0.9) for number in range(WINDOWS)
     ]
-    (proposal,) = kept(out / "proposals")
+    (proposal,) = map(json.loads, (out / "proposals.jsonl").read_text().splitlines())
     assert (proposal["source"], proposal["kind"]) == ("acme/big", "dominance-single-target")
-    assert (proposal["affected_targets"], proposal["total_violations"]) == (["crowded"], WINDOWS)
+    assert (proposal["affected_targets"], proposal["total_violations"]) == (["crowded"], 4)
 
     page = (out / "report.html").read_text("utf-8")
     for part in (
         "2026-11-16 10:00 to 2026-11-16 11:02 UTC",
-        # Of 641 delivered ones 36 went by Slow; 116 valid ones failed.
+        # Of 641 delivered ones 36 went by Slow; 166 valid ones failed.
         "<b>641</b><span>delivered</span>",
-        "<b>84.7 %</b><span>of all valid</span>",
+        "<b>79.4 %</b><span>of all valid</span>",
         "<b>94.4 %</b><span>by the fast path</span>",
         "<b>209</b><span>turned away by Shield</span>",
         "<b>1</b><span>sources dominant</span>",
         "<b>9</b><span>after revocation</span>",
         "<td>bot · say</td><td>fast</td><td>100</td><td>≤ 1 ms</td><td>≤ 8 ms</td><td>≤ 128 ms</td>",
-        "<td>acme/big</td><td>crowded · say</td><td>5</td><td>90.0 %</td><td>10.0 %</td><td>0.61</td>",
-        "<td>acme/big</td><td>dominance-single-target</td><td>crowded</td><td>5</td><td>11:00</td><td>11:12</td>",
-        "<td>acme/drifts</td><td>+20.00 s</td><td>20.00 s</td><td>+1200.00 s/h</td><td>0.0 h</td>",
+        "<td>acme/big</td><td>crowded · say</td><td>5</td><td>90.0 %</td><td>18.2 %</td><td>0.61</td>",
+        "<td>acme/big</td><td>dominance-single-target</td><td>crowded</td><td>4</td><td>11:00</td><td>11:12</td>"
+        "<td>acme/small 40</td>",
+        "<td>acme/drifts</td><td>+20.00 s</td><td>20.00 s</td><td></td><td>no danger</td>",
         "<td>acme/shop</td><td>bot · say</td><td>7</td>",
+        # 14, 16 and 17 of 52 did not arrive where one in a thousand may not.
+        "<td>acme</td><td>pay · go</td><td>52</td><td>47</td><td>9.615 %</td><td>90,385 %</td>",
+        "<td>acme</td><td>crowded · say</td><td>500</td><td>0</td><td>100.000 %</td><td>0 %</td>",
         "<td>acme/bulk</td><td>pay · go</td><td>2</td>",
     ):
         assert part in page, part
@@ -132,7 +138,7 @@ def test_the_slo_job_leaves_tables_and_a_page_of_what_was_counted_by_hand(
 
 BAR = re.compile(r'<text class="label"[^>]*>([^<]*)</text><rect[^>]*/><text[^>]*>([^<]*)</text>')
 BARS = {
-    "rate limited": "11",
+    "rate limited": "61",
     "acl denied": "12",
     "route missing": "13",
     "delivery failed": "14",
@@ -159,22 +165,9 @@ BARS = {
     "cache fresh": "103",
     "cache stale": "2",
     "cache expired": "36",
-    "hmac-v1": "725 of 4 sources",
-    "hmac-v2": "36 of 1 source",
+    "hmac-v1": "775 commands by 4 sources",
+    "hmac-v2": "36 commands by 1 source",
 }
-
-
-class Lasting:
-    """The tests' own session, which a job reuses and cannot stop."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._spark, name)
-
-    def stop(self) -> None:
-        pass
 
 
 def within(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, *options: str | Path) -> None:
@@ -188,18 +181,18 @@ def within(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, *options: str |
     ("question", "expected"),
     [
         (
-            # 200, 200 and 100 commands a minute: 150, 150 and 50 too many.
+            # 220, 220 and 110 commands a minute: 170, 170 and 60 too many.
             ("--target", "crowded", "--command", "say", "--limit", "50"),
             [
-                {"source": source, "offered": offered, "refused": refused, "refused_share": 0.7}
-                | {"intervals": 3, "intervals_over": 3}
-                for source, offered, refused in (("acme/big", 450, 315), ("acme/small", 50, 35))
+                {"limit": 50, "source": source, "offered": offered, "refused": refused}
+                | {"refused_share": refused / offered, "intervals": 3, "intervals_over": 3}
+                for source, offered, refused in (("acme/big", 450, 327), ("acme/small", 100, 73))
             ],
         ),
         (
             ("--dominant-share", "0.95"),
             [
-                {"source": "acme/big", **CROWDED, "windows": WINDOWS}
+                {"dominant_share": 0.95, "source": "acme/big", **CROWDED, "windows": WINDOWS}
                 | {"dominant_now": WINDOWS, "dominant_then": 0, "commands_then": 0}
             ],
         ),
@@ -252,6 +245,9 @@ def test_a_limit_is_answered_in_its_own_intervals(
         ("--target", "x", "--command", "y", "--limit", "-5"),
         ("--target", "x", "--command", "y", "--limit", "5", "--interval-s", "0"),
         ("--dominant-share", "1.5"),
+        ("--dominant-share", "0.5", "--limit", "5"),
+        ("--strict",),
+        ("--without-right", "acme"),
     ],
 )
 def test_a_question_that_cannot_be_answered_is_refused_in_one_sentence(

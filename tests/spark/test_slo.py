@@ -13,10 +13,10 @@ from spark.report import Findings, page
 from spark.transforms import slo
 from spark.transforms.base import base
 from spark.transforms.fairness import fairness
-from spark.transforms.shadow import with_limit, with_threshold
+from spark.transforms.shadow import with_dedupe, with_limits, with_thresholds, without_rights
 from tests.spark.test_transforms import contended, read, routes, told
 from tests.support import slo_rows
-from tests.support.telemetry_rows import RATE_CODE, T0, row, write
+from tests.support.telemetry_rows import ACL_CODE, RATE_CODE, T0, row, write
 
 
 def counted(spark: SparkSession, folder: Path, rows: list[dict[str, Any]]) -> DataFrame:
@@ -65,29 +65,100 @@ def test_a_drifting_clock_is_told_with_the_time_that_is_left(spark: SparkSession
     assert len(found) == len(clocks)
 
 
+def test_two_samples_are_no_trend_and_a_clock_that_is_right_has_no_end(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    given = {"event": "snavio.telemetry.skew_sample", "verdict": None, "path": None}
+    rows = [row(source="acme/two", skew_seconds=10.0 + n, after_s=n * 30, **given) for n in range(2)]
+    # A hundredth of a second an hour: refused in 250 days, if ever.
+    rows += [row(source="acme/right", skew_seconds=0.011 * n, after_s=n * 3600, **given) for n in range(5)]
+    found = {one["source"]: one for one in told(slo.skew(counted(spark, tmp_path, rows)))}
+    assert found["acme/two"]["seconds_per_hour"] is None
+    assert found["acme/right"]["seconds_per_hour"] == pytest.approx(0.011)
+    assert [one["hours_to_rejection"] for one in found.values()] == [None, None]
+
+
+def test_budget_and_use_are_counted_by_tenant(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [row(count=1997), row(verdict=67, path="slow", count=2), row(verdict=69, path="slow")]
+    # As agreed: neither a limit nor a missing right uses up what the mesh owes.
+    rows += [row(verdict=RATE_CODE, path="slow", count=500), row(verdict=ACL_CODE, path="slow", count=7)]
+    rows += [row(source="bank/atm", path="slow", count=10), row(source="bank/atm", verdict=38, path=None)]
+    counts = counted(spark, tmp_path, rows)
+    budgets = {one["tenant"]: one for one in told(slo.budgets(counts))}
+    assert (budgets["acme"]["taken_on"], budgets["acme"]["failed"]) == (2000, 3)
+    assert budgets["acme"]["budget_used"] == pytest.approx(1.5)
+    assert (budgets["bank"]["arrived"], budgets["bank"]["budget_used"]) == (1.0, 0.0)
+    used = {one.pop("tenant"): tuple(one.values()) for one in told(slo.use(counts))}
+    assert used == {"acme": (2507, 1997, 0, 510, 0), "bank": (11, 0, 10, 0, 1)}
+
+
 def test_a_shadow_limit_tells_who_would_have_been_refused(spark: SparkSession, tmp_path: Path) -> None:
     rows = [row(source="acme/big") for _ in range(90)] + [row(source="acme/small") for _ in range(10)]
     rows += [row(source="acme/small", after_s=60) for _ in range(20)]
     rows += [row(source="acme/small", after_s=60, verdict=RATE_CODE, path="slow")]
-    answer = with_limit(
-        counted(spark, tmp_path, rows), target="bot", command_name="say", limit=50, interval_seconds=60
+    answer = with_limits(
+        counted(spark, tmp_path, rows),
+        target="bot",
+        command_name="say",
+        limits=[50, 1000],
+        interval_seconds=60,
     )
-    found = {one["source"]: (one["offered"], one["refused"], one["intervals_over"]) for one in told(answer)}
-    assert found == {"acme/big": (90, 45, 1), "acme/small": (31, 5, 1)}
+    found = {
+        (one["limit"], one["source"]): (one["offered"], one["refused"], one["intervals_over"])
+        for one in told(answer)
+    }
+    assert found == {
+        (50, "acme/big"): (90, 45, 1),
+        (50, "acme/small"): (31, 5, 1),
+        (1000, "acme/big"): (90, 0, 0),
+        (1000, "acme/small"): (31, 0, 0),
+    }
+
+
+def test_a_right_that_would_go_says_who_would_miss_it(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [row(count=7), row(target="pay", count=3, after_s=60), row(source="acme/other", count=50)]
+    rows += [row(verdict=ACL_CODE, path="slow", count=2)]
+    rights = [
+        ("acme/shop", "", ""),
+        ("acme/shop", "pay", "say"),
+        ("acme/shop", "pay", "go"),
+        ("x/y", "bot", ""),
+    ]
+    found = told(without_rights(counted(spark, tmp_path, rows), rights))
+    assert {(one["source"], one["target"], one["command_name"]): one["refused"] for one in found} == {
+        ("acme/shop", "", ""): 10,
+        ("acme/shop", "pay", "say"): 3,
+        ("acme/shop", "pay", "go"): 0,
+        ("x/y", "bot", ""): 0,
+    }
+    (whole,) = [one for one in found if one["refused"] == 10]
+    assert (whole["denied_already"], whole["last_used"]) == (
+        2,
+        T0.replace(tzinfo=None) + timedelta(seconds=60),
+    )
+
+
+def test_strict_ids_would_refuse_what_was_delivered_before(spark: SparkSession, tmp_path: Path) -> None:
+    again = row()
+    rows = [again, dict(again), dict(again), row(), row(verdict=RATE_CODE, command_id=again["command_id"])]
+    rows += [row(target="pay", command_id=again["command_id"])]
+    events = read(spark, write(rows, tmp_path / "a.parquet"))
+    (found,) = told(with_dedupe(events, target="bot", command_name="say"))
+    assert found == {"source": "acme/shop", "delivered": 4, "refused": 2, "ids_again": 1}
 
 
 def test_a_shadow_threshold_tells_who_would_have_been_dominant(spark: SparkSession, tmp_path: Path) -> None:
     shares = fairness(counted(spark, tmp_path, contended(windows=3, big=70, small=30)), routes(spark))
-    assert told(with_threshold(shares, dominant_share=0.8)) == []
-    (found,) = told(with_threshold(shares, dominant_share=0.6))
+    assert told(with_thresholds(shares, [0.8])) == []
+    (found,) = told(with_thresholds(shares, [0.6, 0.8]))
     assert (found["source"], found["dominant_now"], found["dominant_then"]) == ("acme/big", 0, 3)
 
 
 def test_a_shadow_threshold_does_not_judge_quiet_windows(spark: SparkSession, tmp_path: Path) -> None:
     quiet = counted(spark, tmp_path, contended(windows=3, big=9, small=1))
-    assert told(with_threshold(fairness(quiet, routes(spark)), dominant_share=0.8)) == []
+    assert told(with_thresholds(fairness(quiet, routes(spark)), [0.8])) == []
     own = fairness(quiet, routes(spark, ("bot", "say", None, None, None, 10.0)))
-    assert told(with_threshold(own, dominant_share=0.8))[0]["dominant_then"] == 3
+    assert told(with_thresholds(own, [0.8]))[0]["dominant_then"] == 3
 
 
 def test_the_page_escapes_names_and_says_what_is_not_there(spark: SparkSession, tmp_path: Path) -> None:

@@ -256,7 +256,8 @@ class DispatchTwin:
         window.dispatched[source] = window.dispatched.get(source, 0) + sent
         all_offered, all_sent = sum(window.offered.values()), sum(window.dispatched.values())
         others = all_offered - window.offered[source]
-        contended = others >= competing * all_offered or len(window.offered) - 1 >= competitors
+        rivals = sum(number >= 5 for other, number in window.offered.items() if other != source)
+        contended = others >= competing * all_offered or rivals >= competitors
         mine = window.dispatched[source]
         if not sent or all_sent < volume or mine <= dominant * all_sent or not contended:
             return None

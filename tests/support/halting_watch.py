@@ -18,7 +18,7 @@ POINTS: Final[dict[str, tuple[str, bool]]] = {
     "nothing counted": ("write_table", False),
     "base without note": ("write_text", False),
     "note without word": ("write_text", True),
-    "judging": ("fairness", True),
+    "judging": ("evidence", True),
     "judged and not written": ("write_lines", False),
     "proposals without word": ("write_lines", True),
 }

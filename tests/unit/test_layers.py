@@ -48,6 +48,7 @@ LAYERS = {
     "snavio.host.store_worker": ["snavio.errors", "snavio.host.shares"],
     "snavio.host.store_readers": [*BASE],
     "snavio.host.introspection": [*RPC],
+    "snavio.host.joining": [*RPC, "snavio.config", "snavio.sdk.enrolment"],
     "snavio.host.parts": [*BASE],
     "snavio.host": [*MESH, "snavio.extras", "snavio.observe", "snavio.wiring"],
     "snavio._native": [],

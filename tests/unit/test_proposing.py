@@ -219,6 +219,7 @@ async def test_a_proposal_that_registry_cannot_read_does_not_hold_up_the_others(
         {"window_start": "2026-11-16T10:00:00"},
         {"evidence": "[]"},
         {"affected_targets": [1]},
+        {"also": ["short"]},
     ],
 )
 def test_a_line_that_is_no_proposal_is_counted_and_the_rest_is_read(spoilt: dict[str, Any]) -> None:
@@ -265,6 +266,7 @@ async def audited(
         evidence=evidence,
         began_at_version=7,
         period_minutes=10,
+        also=read_lines(json.dumps(one).encode() for one in (lines or LINES)).also,
     )
 
 
@@ -289,6 +291,22 @@ async def test_an_audit_proposes_without_reserve_only_what_it_judged() -> None:
     assert (result.provisional, result.running) == (1, 0)
     # In doubt, nothing is without reserve.
     assert (await audited(registry, closed, late, evidence=replace(WHOLE, left_out=1))).provisional == 2
+
+
+async def test_an_honest_ban_is_withdrawn_and_one_that_moved_over_its_period_is_not() -> None:
+    """A late event may move an alarm into the next period: the ban of the same abuse keeps its old name."""
+    registry = Registry()
+    moved, honest = hashlib.sha256(b"moved").hexdigest(), hashlib.sha256(b"honest").hexdigest()
+    found = line("found", start=NOW - 30 * MINUTE, also=[moved])
+    await audited(registry, found)
+    (told,) = registry.concluded
+    assert set(told["found"]) == {found["proposal_id"], moved}
+    assert honest not in told["found"]
+    # Of another range, it is named where its period touches that range, and nowhere else.
+    far = line("far", start=NOW - 90 * MINUTE, also=[moved])
+    registry.concluded.clear()
+    await audited(registry, far)
+    assert moved not in registry.concluded[0]["found"]
 
 
 async def test_an_audit_leaves_shares_of_a_period_that_runs_and_takes_its_bursts() -> None:

@@ -8,6 +8,8 @@ use hashbrown::HashTable;
 
 /// Sources that one window counts one by one.
 pub const SOURCES_PER_WINDOW: usize = 64;
+/// Commands in a window from which on another source is a competitor: a probe that asks now and then is none.
+pub const RIVAL_MINIMUM: u64 = 5;
 /// Bans that one route holds; more than can be dominant one after another while a ban lasts, in practice.
 const BANS_PER_ROUTE: usize = 64;
 
@@ -88,8 +90,6 @@ pub struct Window {
     dispatched: u64,
     /// The amount taken off every count to make room: no count is further below the truth.
     shed: u64,
-    /// The most sources that were counted at once; at least so many there were.
-    crowd: usize,
     counts: HashTable<Count>,
     bans: Vec<Ban>,
 }
@@ -101,7 +101,6 @@ impl Window {
             offered: 0,
             dispatched: 0,
             shed: 0,
-            crowd: 0,
             counts: HashTable::new(),
             bans: Vec::new(),
         }
@@ -136,11 +135,11 @@ impl Window {
         }
         let [mine, sent, all_offered, all_sent] =
             [mine.min(self.offered), sent, self.offered, self.dispatched].map(|count| count as f64);
-        let competitors = self.crowd.saturating_sub(1);
         let others = all_offered - mine;
-        let contended =
-            others >= rules.competing_share * all_offered || competitors >= rules.competitors as usize;
-        if sent <= rules.dominant_share * all_sent || !contended {
+        if sent <= rules.dominant_share * all_sent
+            || !(others >= rules.competing_share * all_offered
+                || self.rivals_of(source) >= rules.competitors as usize)
+        {
             return None;
         }
         let found = Dominance {
@@ -152,6 +151,12 @@ impl Window {
         // The window starts again: otherwise the first command after the ban would ban the source again.
         self.begin(now_mono_ns, room);
         Some(found)
+    }
+
+    /// Other sources that offered enough to compete. What was shed is not counted, in the source's favour. Asked only of
+    /// a source that has most of the window, whose other sources are few.
+    fn rivals_of(&self, source: &str) -> usize {
+        self.counts.iter().filter(|count| count.offered >= RIVAL_MINIMUM && *count.source != *source).count()
     }
 
     /// Frees expired entries of this window.
@@ -169,7 +174,7 @@ impl Window {
         room.give(self.counts.len());
         self.counts.clear();
         (self.began_mono_ns, self.offered, self.dispatched) = (now_mono_ns, 0, 0);
-        (self.shed, self.crowd) = (0, 0);
+        self.shed = 0;
     }
 
     /// (at least what the source has offered, at most what was dispatched for it) in this window; None where nothing
@@ -202,7 +207,6 @@ impl Window {
         }
         let count = Count { source: Box::from(source), offered: left, dispatched };
         self.counts.insert_unique(hash, count, |count| seed.hash_one(&*count.source));
-        self.crowd = self.crowd.max(self.counts.len());
         Some((left + self.shed, dispatched))
     }
 
@@ -297,10 +301,14 @@ mod tests {
         assert_eq!(scene.note("a/flood", 10_000, 10_000, 0), None);
         assert_eq!(scene.note("a/small", 1, 1, 0), None);
         assert_eq!(scene.note("a/flood", 1, 1, 0), None);
-        // A second competitor: now there are N.
+        // A second one: two probes are no competitors.
         assert_eq!(scene.note("a/other", 1, 1, 0), None);
+        assert_eq!(scene.note("a/flood", 1, 1, 0), None);
+        // Now they ask for enough to compete.
+        assert_eq!(scene.note("a/small", 4, 4, 0), None);
+        assert_eq!(scene.note("a/other", 4, 4, 0), None);
         let found = scene.note("a/flood", 1, 1, 0).unwrap();
-        assert_eq!(found.volume, 10_004);
+        assert_eq!(found.volume, 10_013);
         assert!(found.source_share > 0.999 && found.competing_share < 0.001);
         assert!(scene.window.is_banned("a/flood", 30 * SECOND_NS - 1));
         assert!(!scene.window.is_banned("a/flood", 30 * SECOND_NS));
@@ -346,7 +354,7 @@ mod tests {
                 assert_eq!(scene.note(&format!("a/s{number}"), 1, 1, 0), None, "round {round}");
             }
         }
-        assert!(scene.window.sources() <= SOURCES_PER_WINDOW && scene.window.crowd == SOURCES_PER_WINDOW);
+        assert!(scene.window.sources() <= SOURCES_PER_WINDOW);
         assert_eq!(scene.used.load(std::sync::atomic::Ordering::Relaxed), scene.window.sources());
         // And still finds the one that dominates.
         let found = (0..100).find_map(|_| scene.note("a/flood", 1000, 1000, 0));

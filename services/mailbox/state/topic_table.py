@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from itertools import islice
 
 from services.mailbox.state.bounds import MailboxShares
 from services.mailbox.state.ordering import Ordering
 from services.mailbox.state.topics import MILLISECOND, Counts, Limits, Topic
 from snavio.clock import Clock
+from snavio.domain.directory import WhenFull
 from snavio.errors import Saturated
 from snavio.ports.mailbox_store import BatchRecord, TopicRecord
 
+LOOKED_AT = 256
+"""Of the stretches or batches of a topic, for its numbers: a reading must not cost what the topic holds."""
 KEPT_EMPTY_NS = 60_000_000_000
 """For an empty topic after its last message came: one that is used now and then is not made anew."""
 
@@ -31,7 +35,11 @@ class TopicTable:
         woken: Callable[[str], None],
         limits: Limits,
         shares: MailboxShares,
+        own_capacity: Callable[[str], int] = lambda _name: 0,
+        when_full: Callable[[str], str] = lambda _name: "refuse",
     ) -> None:
+        self._own_capacity = own_capacity
+        self._when_full = when_full
         self.limits = limits
         self.shares = shares
         self.woken = woken
@@ -58,20 +66,40 @@ class TopicTable:
 
     # -- room ------------------------------------------------------------------------------------------
 
-    def reserve(self, name: str, messages: int, shard: int = 0, *, size: int = 0) -> None:
+    def capacity(self, name: str) -> int:
+        """Ready and leased messages that a shard of the topic may hold: by its own rule, and never beyond the bound."""
+        own = self._own_capacity(name)
+        return min(own, self.limits.topic_messages) if own else self.limits.topic_messages
+
+    def surplus(self, name: str, messages: int, shard: int) -> int:
+        """Number of messages that would be too many in a shard after so many more; 0 or less when there is room."""
+        return self._held(name, shard) + messages - self.capacity(name)
+
+    def full(self, name: str, messages: int, shard: int) -> Saturated:
+        """What to say of so many messages for which a shard has no room; it counts them as rejected."""
+        self.rejected["shard-full"] += messages
+        return Saturated(self._full(name, shard), retry_after_ms=self.limits.retry_after_ms)
+
+    def _full(self, name: str, shard: int) -> str:
+        return (
+            f"The topic {name} is full: it holds {self._held(name, shard)} of {self.capacity(name)} messages."
+        )
+
+    def _held(self, name: str, shard: int) -> int:
+        topic = self.by_name.get(name)
+        return topic.by_shard.get(shard, 0) - topic.burying.get(shard, 0) if topic is not None else 0
+
+    def reserve(
+        self, name: str, messages: int, shard: int = 0, *, size: int = 0, beyond: bool = False
+    ) -> None:
         """Take up room for messages that are about to be stored, of `size` bytes.
 
-        Saturated when the shard is full, or the tenant has its share of bytes or topics. Afterwards `decided` is
-        called in either case, and `release` for those that were not stored.
+        Saturated when the shard is full, unless they may go `beyond` its capacity, or the tenant has its share of bytes
+        or topics. Afterwards `decided` is called in either case, and `release` for those that were not stored.
         """
         topic = self.by_name.get(name)
-        held = topic.by_shard.get(shard, 0) if topic is not None else 0
-        if held + messages > self.limits.topic_messages:
-            self.rejected["shard-full"] += messages
-            raise Saturated(
-                f"The topic {name} is full: it holds {held} of {self.limits.topic_messages} messages.",
-                retry_after_ms=self.limits.retry_after_ms,
-            )
+        if not beyond and self.surplus(name, messages, shard) > 0:
+            raise self.full(name, messages, shard)
         tenant = name.partition("/")[0]
         try:
             self.shares.stored.reserve(tenant, size)
@@ -91,10 +119,11 @@ class TopicTable:
     def room(self, name: str, shard: int = 0) -> tuple[int, str]:
         """Messages that still fit, and the refusal that one more would get; nothing is taken up."""
         topic, tenant = self.by_name.get(name), name.partition("/")[0]
-        held = topic.by_shard.get(shard, 0) if topic is not None else 0
-        left = max(0, self.limits.topic_messages - held)
+        left = max(0, -self.surplus(name, 0, shard))
+        if not left and self._when_full(name) == WhenFull.BURY_OLDEST.label:
+            left = self.capacity(name)
         if not left:
-            return 0, f"The topic {name} is full: it holds {held} of {self.limits.topic_messages} messages."
+            return 0, self._full(name, shard)
         if not self.shares.stored.shares.room(tenant):
             return 0, str(self.shares.stored.shares.saturated(tenant))
         if topic is None and not self.shares.topics.room(tenant):
@@ -166,7 +195,7 @@ class TopicTable:
             topic.delivered,
             topic.dead,
             topic.canceled,
-            self.limits.topic_messages * max(1, len(topic.by_shard)),
+            self.capacity(name) * max(1, len(topic.by_shard)),
             topic.died,
             topic.by_shard,
             topic.ordering.deepest,
@@ -174,7 +203,31 @@ class TopicTable:
             topic.acked_total,
             topic.received_unix_ns,
             topic.receiver,
+            *self._waiting_since(topic),
+            self._when_full(name),
         )
+
+    def _waiting_since(self, topic: Topic) -> tuple[int, int]:
+        """When the oldest ready message was stored, and since or from when on one may be received."""
+        found = [
+            (batch.stored_unix_ns, max(batch.stored_unix_ns, tried.not_before_unix_ns))
+            for batch_id, lo, hi, attempt in topic.ready[:LOOKED_AT]
+            if (batch := topic.batches.get(batch_id)) is not None
+            for start, end in batch.free(lo, hi, attempt)[:1]
+            for _, _, tried in islice(batch.retrying(start, end), 1)
+        ]
+        if found:
+            return min(stored for stored, _ in found), min(run for _, run in found)
+        if topic.loaded_through < topic.last_id and topic.messages and topic.oldest_unix_ns:
+            # Not in memory yet: as the disk said at the start, or when somebody looked.
+            return topic.oldest_unix_ns, topic.oldest_unix_ns
+        delayed = [
+            tried.not_before_unix_ns
+            for batch in islice(topic.batches.values(), LOOKED_AT)
+            for lo, hi, _ in batch.delayed
+            for _, _, tried in batch.retrying(lo, hi)
+        ]
+        return 0, min(filter(None, delayed), default=0)
 
 
 def _topic(record: TopicRecord) -> Topic:

@@ -81,6 +81,8 @@ class Topic:
     """Messages that went to the DLQ since the start, by reason."""
     by_shard: dict[int, int] = field(default_factory=dict)
     """`messages` by shard."""
+    burying: dict[int, int] = field(default_factory=dict)
+    """Of these, by shard, the messages that are on their way to the DLQ to make room."""
     ordering: Ordering = field(default_factory=Ordering)
 
     def add(self, messages: int, shard: int) -> None:
@@ -180,3 +182,8 @@ class Counts:
     last_received_unix_ns: int = 0
     """When messages were last handed out since the start; 0 for never."""
     last_receiver: str = ""
+    oldest_ready_unix_ns: int = 0
+    """When the oldest that may be received now was stored; 0 when there is none."""
+    earliest_run_unix_ns: int = 0
+    """Since when, or from when on, the message that waits longest may be received; 0 when none waits."""
+    when_full: str = ""

@@ -16,6 +16,7 @@ from services.mailbox.access.capabilities import Capabilities, count_received
 from services.mailbox.access.quotas import QuotaTake as Quota
 from services.mailbox.delivery.receiving import Receiving, Wanted
 from services.mailbox.intake.batch_intake import BatchIntake, Sender
+from services.mailbox.intake.message_groups import GroupIntake
 from services.mailbox.intake.new_messages import MessageIntake, require_sender, topic_of
 from services.mailbox.settings import MailboxSettings
 from services.mailbox.settle.settlements import Settlements
@@ -67,6 +68,7 @@ class MailboxServicer:
         delivery: Delivery,
         intake: BatchIntake,
         message_intake: MessageIntake,
+        group_intake: GroupIntake,
         receiving: Receiving,
         settlements: Settlements,
         capabilities: Capabilities,
@@ -77,6 +79,7 @@ class MailboxServicer:
         self._delivery = delivery
         self._intake = intake
         self._message_intake = message_intake
+        self._group_intake = group_intake
         self._receiving = receiving
         self._settlements = settlements
         self._capabilities = capabilities
@@ -93,6 +96,7 @@ class MailboxServicer:
         methods = Methods()
         methods.stream_raw(SERVICE + "SendStream", self.send_stream)
         methods.unary_raw(SERVICE + "Send", self.send)
+        methods.unary_raw(SERVICE + "SendAll", self.send_all)
         methods.unary_raw(SERVICE + "Receive", self.receive)
         streams = ReceiveStreams(receiving=self._receiving, opening=self.wanted, quota=self._quota)
         methods.stream_raw(SERVICE + "RecvStream", streams.serve)
@@ -155,6 +159,20 @@ class MailboxServicer:
         self.enqueue.add(self._clock.mono_ns() - began)
         serialised: bytes = response.SerializeToString()
         return serialised
+
+    async def send_all(self, request: bytes, call: Call) -> bytes:
+        """Store groups of messages, each in all of its topics or in none."""
+        began = self._clock.mono_ns()
+        grant = self._capabilities.check(call, Operation.SEND, None)
+        response = await self._group_intake.post(
+            request,
+            identity=call.peer.identity,
+            cert_serial=call.peer.cert_serial,
+            admits=grant.admits,
+            covers=lambda topic: self._capabilities.check(call, Operation.SEND, topic),
+        )
+        self.enqueue.add(self._clock.mono_ns() - began)
+        return response
 
     async def receive(self, request: bytes, call: Call) -> bytes:
         """Lease messages; the response is framed around stored bytes."""
@@ -254,7 +272,11 @@ class MailboxServicer:
         if request.receipts.boot_epoch != self._delivery.boot_epoch:
             return SettleResponse(codes=LATE * len(msg_ids))
         codes = self._delivery.extend(
-            request.topic, receipts(msg_ids, attempts), holder=holder, visibility_ms=request.visibility_ms
+            request.topic,
+            receipts(msg_ids, attempts),
+            holder=holder,
+            visibility_ms=request.visibility_ms,
+            add=request.add,
         )
         return SettleResponse(codes=codes)
 

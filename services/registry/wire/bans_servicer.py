@@ -7,7 +7,7 @@ recorded before a crash is recorded after it.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -15,7 +15,14 @@ from typing import Final
 import structlog
 
 from services.registry.reads.visibility import sees_all
-from services.registry.writes.bans import AuditedRange, BanPolicy, BanSelector, ProposalOutcome, Proposals
+from services.registry.writes.bans import (
+    AuditedRange,
+    BanPolicy,
+    BanSelector,
+    ProposalOutcome,
+    Proposals,
+    override,
+)
 from services.registry.writes.ownership import Ownership
 from snavio.domain.directory import (
     Ban,
@@ -32,7 +39,7 @@ from snavio.errors import BadRequest, NotAllowed, NotFound, SnavioError
 from snavio.ports.directory import Directory
 from snavio.replication.directory_wire import value_from_wire, value_to_wire
 from snavio.rpc.server import Call, Methods
-from snavio.telemetry.events import AbuseDetected, Event, moment
+from snavio.telemetry.events import AbuseDetected, BanNear, Event, moment
 from snavio.v1 import registry_pb2 as wire
 
 MAX_PROPOSALS: Final = 1000
@@ -40,6 +47,7 @@ MAX_FOUND: Final = 10_000
 MAX_LISTED: Final = 5000
 MAX_EXPLAINED: Final = 100
 MAX_REFUSED: Final = 1000
+MAX_WARNED: Final = 10_000
 SCAN: Final = 1_000_000
 
 Record = Callable[[Event, int], None]
@@ -67,6 +75,7 @@ class BansServicer:
         self._actor = actor
         self._refused: deque[_Refused] = deque(maxlen=MAX_REFUSED)
         self._counts: Counter[str] = Counter()
+        self._warned: OrderedDict[str, None] = OrderedDict()
         # One at a time, or two calls would both find the same event untold.
         self._announcing = asyncio.Lock()
         self._log = structlog.get_logger()
@@ -101,7 +110,9 @@ class BansServicer:
             decide, actor=call.peer.identity.spiffe_id, reason=f"{len(proposals)} proposals"
         )
         for outcome in outcomes:
-            if outcome.refused:
+            if outcome.proposal.warning and not outcome.refused:
+                self._warn(outcome.proposal, now)
+            elif outcome.refused:
                 self._refused.append(_Refused(outcome.proposal, outcome.refused, outcome.detail, now))
                 self._counts[f"refused.{outcome.refused}"] += 1
             else:
@@ -112,6 +123,30 @@ class BansServicer:
         return wire.ProposeBansResponse(
             version=written.version, outcome=[_told(outcome) for outcome in outcomes]
         )
+
+    def _warn(self, proposal: BanProposal, now: int) -> None:
+        """Record `ban_near`, once for each id; a life of Registry that is over has forgotten which."""
+        if proposal.proposal_id in self._warned:
+            return
+        affected = dict.fromkeys(each.partition(":")[0] for each in proposal.affected_targets)
+        try:
+            self._record(
+                BanNear(
+                    source=proposal.source,
+                    affected_targets=tuple(affected),
+                    total_violations=proposal.total_violations,
+                    reason=proposal.abuse,
+                ),
+                now,
+            )
+        except SnavioError as error:
+            self._counts["untold"] += 1
+            self._log.warning("ban_near was not recorded", reason=error.reason, message=str(error))
+            return
+        self._counts["warned"] += 1
+        self._warned[proposal.proposal_id] = None
+        if len(self._warned) > MAX_WARNED:
+            self._warned.popitem(last=False)
 
     async def conclude(self, request: wire.ConcludeAuditRequest, call: Call) -> wire.ConcludeAuditResponse:
         """End an audit, as one write; the same again, or another auditor's, finds nothing left to do."""
@@ -198,13 +233,23 @@ class BansServicer:
         if listed is None:
             raise BadRequest("list: must be WARM_BAN (1) or COLD_ONLY (2).", reason="bad-field")
         now = self._clock.unix_ns()
+        promise = None
+        if request.spare_until_unix_ns:
+            if listed is not BanList.WARM_BAN or request.target:
+                raise BadRequest(
+                    "spare_until_unix_ns: is a promise to the source as a whole, about warm bans.",
+                    reason="bad-field",
+                )
+            promise = override(
+                request.source, until_unix_ns=request.spare_until_unix_ns, now=now, reason=request.reason
+            )
         lifted: list[Ban] = []
 
         def decide(view: DirectoryView) -> Sequence[Draft]:
             lifted[:], drafts = self._proposals.lift(
-                view, BanSelector(listed, request.source, request.target, request.name), now
+                view, BanSelector(listed, request.source, request.target, request.name), now, promise
             )
-            if not lifted:
+            if not lifted and promise is None:
                 raise NotFound(f"{request.source} has no such ban.", reason="no-ban")
             return drafts
 

@@ -6,7 +6,7 @@ and would not say why.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import structlog
 
@@ -16,6 +16,7 @@ from services.registry.signer.joint_writes import JointWrites
 from services.registry.signer.signer_calls import SignerCalls
 from services.registry.signer.signer_sync import SignerSync
 from services.registry.writes.access_requests import AccessRequests
+from services.registry.writes.bans import overridden
 from services.registry.writes.batch import MAX_MISTAKES, BatchWriter, Mistakes, wanted_from_wire
 from services.registry.writes.ownership import Ownership, expecting
 from services.registry.writes.queue_proofs import QueueProofs, is_new
@@ -23,6 +24,7 @@ from snavio.domain.directory import (
     AccessRequest,
     Ban,
     BanList,
+    DirectoryView,
     Draft,
     Principal,
     QueueKind,
@@ -291,7 +293,17 @@ class WriteServicer:
         if automatic and ban.list is not BanList.WARM_BAN:
             raise NotAllowed("Only operators write this list.", reason="not-operator")
         decision = self._ownership.set_ban(ban, lifted=request.lifted)
-        return await self._write(decision, call, request.options)
+        if not automatic or request.lifted:
+            return await self._write(decision, call, request.options)
+
+        def unless_overridden(view: DirectoryView) -> Draft | Sequence[Draft]:
+            if overridden(view, ban.source, self._ownership.clock.unix_ns()):
+                raise NotAllowed(
+                    f"An operator has promised that {ban.source} is not banned now.", reason="allowlisted"
+                )
+            return decision(view)
+
+        return await self._write(unless_overridden, call, request.options)
 
     async def _write(self, decision: Decision, call: Call, options: wire.WriteOptions) -> wire.WriteResponse:
         require_text(options.reason, "options.reason")

@@ -26,7 +26,7 @@ from snavio.domain.directory import (
 )
 from snavio.domain.directory.proposal import route_of
 from snavio.domain.directory.rules import split_source
-from snavio.errors import BadRequest, Saturated
+from snavio.errors import BadRequest, NotFound, Saturated
 
 HOUR_NS: Final = 3600 * 1_000_000_000
 AHEAD_NS: Final = 300 * 1_000_000_000
@@ -34,6 +34,9 @@ AHEAD_NS: Final = 300 * 1_000_000_000
 MAX_ROUTES: Final = 1_000
 """Routes that one proposal bans; a source with rights to more is banned from all of them."""
 SCAN: Final = 1_000_000
+OVERRIDE: Final = "override"
+"""Kind of an operator's promise: a proposal that was lifted before anybody made it, and pardons until it ends."""
+LONGEST_OVERRIDE_NS: Final = 7 * 24 * HOUR_NS
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +127,13 @@ class Proposals:
         """One outcome per proposal, in order, each seeing what the earlier ones leave."""
         ruling, overlay = ProposalsResult(), Overlay(view)
         known = view.beginning(BanProposal, limit=SCAN)
-        imposed = sorted(p.decided_unix_ns for p in known if now - p.decided_unix_ns < HOUR_NS)
+        imposed = sorted(
+            p.decided_unix_ns for p in known if now - p.decided_unix_ns < HOUR_NS and p.abuse != OVERRIDE
+        )
         for proposal in proposals:
+            if proposal.warning:
+                ruling.outcomes.append(self._warned(overlay, proposal, now))
+                continue
             outcome = self._rule_one(overlay, proposal, imposed, now)
             if outcome.applied:
                 imposed.append(now)
@@ -183,6 +191,11 @@ class Proposals:
         detail = "Shortened to the longest ban that Registry imposes." if shortened else ""
         return ProposalOutcome(applied, applied=True, detail=detail)
 
+    def _warned(self, view: Overlay, proposal: BanProposal, now: int) -> ProposalOutcome:
+        """A warning is refused where its ban would be; it changes nothing."""
+        refusal = self._refusal(view, proposal, now)
+        return ProposalOutcome(proposal, applied=False) if refusal is None else refusal
+
     def _again(self, view: Overlay, known: BanProposal, proposal: BanProposal, now: int) -> ProposalOutcome:
         """A proposal whose id was seen before."""
         same = ("policy_version", "abuse", "source", "window_start_unix_ns")
@@ -211,6 +224,8 @@ class Proposals:
             why = "expired", "The ban would have ended before it began."
         elif proposal.window_end_unix_ns > now + AHEAD_NS:
             why = "from-the-future", "Its window ends in the future: the auditor's clock is ahead."
+        elif overridden(view, source, now):
+            why = "overridden", "An operator has promised that this source is not banned now."
         elif any(_pardons(known, proposal) for known in _about(view, source)):
             why = "lifted", "An operator lifted a ban of this source after the window that this is about."
         return (
@@ -276,8 +291,13 @@ class Proposals:
                 if other.bans(target, name, now):
                     self._ban(view, other, target, name)
 
-    def lift(self, view: DirectoryView, wanted: BanSelector, now: int) -> tuple[list[Ban], Sequence[Draft]]:
-        """Lift the bans of a source that `wanted` names by list and, where it has them, target and command."""
+    def lift(
+        self, view: DirectoryView, wanted: BanSelector, now: int, promise: BanProposal | None = None
+    ) -> tuple[list[Ban], Sequence[Draft]]:
+        """Lift the bans of a source that `wanted` names by list and, where it has them, target and command.
+
+        With `promise`, none comes again until that ends.
+        """
         overlay = Overlay(view)
         lifted = [
             ban
@@ -293,7 +313,43 @@ class Proposals:
         for proposal in _about(view, wanted.source) if wanted.list is BanList.WARM_BAN else ():
             if proposal.stands(now) and (proposal.reason in reasons or not wanted.target):
                 overlay.add(Draft(_concluded(proposal, ProposalState.LIFTED, now)))
+        if promise is not None:
+            if view.find(Service, *split_source(promise.source, "source")) is None:
+                raise NotFound(f"There is no service {promise.source}.", reason="unknown-source")
+            overlay.add(self.ownership.bounds.added(overlay, promise))
         return lifted, overlay.drafts
+
+
+def override(source: str, *, until_unix_ns: int, now: int, reason: str) -> BanProposal:
+    """An operator's word that a source is not banned until then. Its author and reason are in the log.
+
+    BadRequest for an end that has passed or is too far: without one it would be an allowlist that nobody reads.
+    """
+    if not now < until_unix_ns <= now + LONGEST_OVERRIDE_NS:
+        raise BadRequest(
+            "spare_until_unix_ns: must be a time within the next seven days.", reason="bad-field"
+        )
+    return BanProposal(
+        proposal_id=f"{OVERRIDE}.{source.replace('/', '.')}",
+        policy_version=OVERRIDE,
+        abuse=OVERRIDE,
+        source=source,
+        affected_targets=(),
+        total_violations=0,
+        window_start_unix_ns=now,
+        window_end_unix_ns=until_unix_ns,
+        ban_applied_until_unix_ns=until_unix_ns,
+        evidence=reason,
+        state=ProposalState.LIFTED,
+        decided_unix_ns=now,
+        concluded_unix_ns=until_unix_ns,
+        expires_unix_ns=until_unix_ns,
+    )
+
+
+def overridden(view: DirectoryView, source: str, now: int) -> bool:
+    """True while an operator's promise holds."""
+    return any(known.abuse == OVERRIDE and now < known.concluded_unix_ns for known in _about(view, source))
 
 
 def _about(view: DirectoryView, source: str) -> Sequence[BanProposal]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from services.signer.certificates.assume import ServiceAssumption
-from services.signer.certificates.enrolment import PrincipalEnrolment
+from services.signer.certificates.enrolment import TokenEnrolment
 from services.signer.certificates.issuance_policy import IssuancePolicy
 from services.signer.certificates.issue_order import IssueOrder
 from services.signer.certificates.issuing import CertificateIssuer
@@ -91,13 +91,13 @@ async def compose_certificates(
     )
     await revoking.start()
     host.introspection.shares(ledger.shares, revoking.shares)
-    enrolling = PrincipalEnrolment(
+    enrolling = TokenEnrolment(
         store=store,
         certificates=issuer,
         clock=clock,
         trust_domain=mesh.trust_domain,
         ca_fingerprint=fingerprint_of(ca.certificate),
-        ttl_s=settings.principal_ttl_s,
+        ttl_s=settings.ttl_s,
     )
     await enrolling.start()
     host.at_stop("expired enrolments", enrolling.forget_expired)

@@ -1,4 +1,4 @@
-"""Trades one-time tokens for principals' first certificates.
+"""Trades one-time tokens for first certificates: of principals, and of instances that join the mesh.
 
 Never gives two certificates for one token, whatever fails in between: the token is gone, durably, before the
 certificate is made. Never says why a token is refused.
@@ -7,6 +7,7 @@ certificate is made. Never says why a token is refused.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 from hmac import compare_digest
 
@@ -24,21 +25,21 @@ from snavio.domain.enrolment import (
     Token,
     parse_token,
 )
-from snavio.domain.identity import Identity, IdentityKind, parse_identity
+from snavio.domain.identity import MESH_SERVICES, Identity, IdentityKind, parse_identity
 from snavio.errors import BadRequest, Conflict, NotAllowed
 from snavio.pki import public_key_of_csr, require_csr_names
 from snavio.ports.keystore import KeyStore
 
 
 @dataclass(frozen=True, slots=True)
-class EnrolledPrincipal:
-    """A new principal."""
+class Enrolled:
+    """A newcomer with its first certificate."""
 
     identity: Identity
     issued: Issued
 
 
-class PrincipalEnrolment:
+class TokenEnrolment:
     """Makes tokens and redeems them. `start` before use."""
 
     def __init__(
@@ -49,7 +50,7 @@ class PrincipalEnrolment:
         clock: Clock,
         trust_domain: str,
         ca_fingerprint: bytes,
-        ttl_s: int,
+        ttl_s: Callable[[IdentityKind], int],
     ) -> None:
         self._store = store
         self._certificates = certificates
@@ -72,20 +73,40 @@ class PrincipalEnrolment:
         require_name(tenant, "tenant")
         if principal:
             require_name(principal, "principal")
+        token, expires = await self._keep(
+            lambda digest, expires: Enrolment(digest, tenant, principal, expires, actor), ttl_s
+        )
+        self._log.info(
+            "enrolment token made", tenant=tenant, principal=principal, actor=actor, expires_ns=expires
+        )
+        return token, expires
+
+    async def create_joining(self, *, service: str, ttl_s: int, actor: str) -> tuple[str, int]:
+        """A token for one new instance of a mesh service, and when it ends."""
+        if service not in MESH_SERVICES or service == "signer":
+            raise BadRequest(
+                f"{service!r} does not join with a token: name one of "
+                f"{', '.join(sorted(set(MESH_SERVICES) - {'signer'}))}.",
+                reason="bad-field",
+            )
+        token, expires = await self._keep(
+            lambda digest, expires: Enrolment(digest, "", "", expires, actor, service), ttl_s
+        )
+        self._log.info("join token made", service=service, actor=actor, expires_ns=expires)
+        return token, expires
+
+    async def _keep(self, make: Callable[[bytes, int], Enrolment], ttl_s: int) -> tuple[str, int]:
         if ttl_s > MAX_TTL_S:
             raise BadRequest(f"ttl_seconds: must be at most {MAX_TTL_S}.", reason="bad-field")
         token = Token(self._fingerprint, secrets.token_bytes(SECRET_BYTES))
         now = self._now()
         expires = now + (ttl_s or DEFAULT_TTL_S) * 1_000_000_000
-        enrolment = Enrolment(token.digest, tenant, principal, expires, actor)
+        enrolment = make(token.digest, expires)
         await self._store.update_enrolments(lambda before: before.added(enrolment, now_ns=now))
-        self._log.info(
-            "enrolment token made", tenant=tenant, principal=principal, actor=actor, expires_ns=expires
-        )
         return token.text, expires
 
-    async def enroll(self, *, token_text: str, csr_pem: str, name: str) -> EnrolledPrincipal:
-        """A certificate for a new principal; what is refused leaves the token as it was."""
+    async def enroll(self, *, token_text: str, csr_pem: str, name: str) -> Enrolled:
+        """A newcomer's certificate; what is refused leaves the token as it was."""
         token = parse_token(token_text)
         enrolment = await self._look_up(token)
         # From here on whoever asks holds a good token, and may be told what is wrong with the rest.
@@ -98,13 +119,15 @@ class PrincipalEnrolment:
         self._certificates.require_rate(identity)
         await self._take(token)
         issued = await self._certificates.certify(
-            CertificateRequest(public_key, identity, self._ttl_s, f"token of {enrolment.actor}"),
+            CertificateRequest(
+                public_key, identity, self._ttl_s(identity.kind), f"token of {enrolment.actor}"
+            ),
             # Once more, while nobody else is certified: two open tokens may have asked for one name at once.
             require=lambda: self._require_free(identity, enrolment),
             rated=True,
         )
-        self._log.info("principal enrolled", identity=str(identity), serial=issued.serial)
-        return EnrolledPrincipal(identity, issued)
+        self._log.info("enrolled", identity=str(identity), serial=issued.serial)
+        return Enrolled(identity, issued)
 
     async def forget_expired(self) -> None:
         """Forget tokens that have ended, durably; what is gone cannot come back with a clock that is set back."""
@@ -137,6 +160,10 @@ class PrincipalEnrolment:
             raise _refused()
 
     def _identity(self, enrolment: Enrolment, name: str) -> Identity:
+        if enrolment.service:
+            if name not in ("", enrolment.service):
+                raise NotAllowed(f"This token is for {enrolment.service}.", reason="wrong-name")
+            return Identity(self._trust_domain, IdentityKind.MESH, enrolment.service)
         if enrolment.principal and name not in ("", enrolment.principal):
             raise NotAllowed(f"This token is for the principal {enrolment.principal}.", reason="wrong-name")
         chosen = enrolment.principal or name
@@ -146,7 +173,8 @@ class PrincipalEnrolment:
     async def _require_free(self, identity: Identity, enrolment: Enrolment) -> None:
         # Otherwise whoever holds any token of a tenant could become each of its principals; also those whose
         # certificate has ended, for their rights have not.
-        if not enrolment.principal and await self._certificates.ever_known(identity):
+        chosen = not enrolment.principal and not enrolment.service
+        if chosen and await self._certificates.ever_known(identity):
             raise Conflict(
                 f"There is or was a principal {identity.name}; choose another name, or ask an operator for a token "
                 "made for this one.",

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from services.signer.certificates.assume import ServiceAssumption
-from services.signer.certificates.enrolment import PrincipalEnrolment
+from services.signer.certificates.enrolment import TokenEnrolment
 from services.signer.certificates.issuance_policy import IssuancePolicy
 from services.signer.certificates.issuing import MAX_LISTED, CertificateIssuer, Issued
 from services.signer.certificates.revocation import CertificateRevocation
@@ -27,7 +27,7 @@ class CertificateServicer:
     applying: IssuancePolicy
     revoking: CertificateRevocation
     assumption: ServiceAssumption
-    enrolling: PrincipalEnrolment
+    enrolling: TokenEnrolment
 
     def register(self, methods: Methods) -> None:
         """Add the handlers; `enroll` is not among them, it is served apart."""
@@ -36,6 +36,7 @@ class CertificateServicer:
         methods.unary(at + "RevokeCertificate", self.revoke_certificate, wire.RevokeCertificateRequest)
         methods.unary(at + "Denylist", self.denylist, wire.DenylistRequest)
         methods.unary(at + "CreateEnrolment", self.create_enrolment, wire.CreateEnrolmentRequest)
+        methods.unary(at + "CreateJoining", self.create_joining, wire.CreateJoiningRequest)
         methods.unary(
             at + "SetServicePrincipals", self.set_service_principals, wire.SetServicePrincipalsRequest
         )
@@ -89,6 +90,14 @@ class CertificateServicer:
             actor=request.on_behalf_of or str(call.peer.identity),
         )
         return wire.CreateEnrolmentResponse(token=token, expires_unix_ns=expires)
+
+    async def create_joining(
+        self, request: wire.CreateJoiningRequest, call: Call
+    ) -> wire.CreateJoiningResponse:
+        token, expires = await self.enrolling.create_joining(
+            service=request.service, ttl_s=request.ttl_seconds, actor=str(call.peer.identity)
+        )
+        return wire.CreateJoiningResponse(token=token, expires_unix_ns=expires)
 
     async def set_service_principals(
         self, request: wire.SetServicePrincipalsRequest, call: Call

@@ -63,6 +63,8 @@ class BanProposal:
     """True if no other proposal's ban was in force when this one began; then `abuse_detected` is emitted."""
     announced_unix_ns: int = 0
     expires_unix_ns: int = 0
+    warning: bool = False
+    """No ban is asked for, but one is near. Never kept."""
 
     def __post_init__(self) -> None:
         for text, where in (
