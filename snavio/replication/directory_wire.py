@@ -18,6 +18,7 @@ from snavio.domain.directory import (
     BanProposal,
     Change,
     Difference,
+    Endpoint,
     Limit,
     Route,
     Service,
@@ -52,6 +53,8 @@ SPELLED: Final[Mapping[tuple[type[Any], str], str]] = {
     (BanProposal, "abuse"): "kind",
     (BanProposal, "affected_targets"): "affected_target",
     (BanProposal, "covers"): "cover",
+    (Endpoint, "targets"): "target",
+    (Endpoint, "topics"): "topic",
 }
 
 

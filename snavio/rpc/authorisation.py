@@ -60,6 +60,7 @@ TABLE: Final[Mapping[str, tuple[AccessRule, ...]]] = MappingProxyType(
         "/snavio.v1.Mailbox/SendStream": (mesh("fast", "slow"),),
         # Tenants send to their own topics; the servicer checks that none of them is a route's topic.
         "/snavio.v1.Mailbox/Send": (SERVICE, ANY_MESH),
+        "/snavio.v1.Mailbox/SendAll": (SERVICE,),
         # Consumers; the servicer checks that the caller's tenant owns the topic.
         "/snavio.v1.Mailbox/Receive": (SERVICE,),
         "/snavio.v1.Mailbox/Ack": (SERVICE,),

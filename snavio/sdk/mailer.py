@@ -35,6 +35,26 @@ class NewMessage:
     content_type: str = ""
     traceparent: str = ""
     corr_id: str = ""
+    replay_ms: int = 0
+    """How long its key is known; 0 for the topic's replay window."""
+    idem_content: bytes = b""
+    """Compared in place of the payload with what an earlier message of its key had; at most 64 bytes."""
+
+    def on_the_wire(self) -> WireMessage:
+        """As a request has it."""
+        return WireMessage(
+            payload=self.payload,
+            idem_key=self.idem_key,
+            attrs=dict(self.attrs),
+            partition_key=self.partition_key,
+            delay_ms=self.delay_ms,
+            content_type=self.content_type,
+            traceparent=self.traceparent,
+            corr_id=self.corr_id,
+            payload_hash=blake3_digest(self.payload),
+            replay_ms=self.replay_ms,
+            idem_content=self.idem_content,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,22 +110,6 @@ class Mailer(Closable):
 
     async def send_all(self, messages: Sequence[NewMessage]) -> list[Sent]:
         """Store up to 1000 messages in one call; of several, each has its own verdict."""
-        request = SendRequest(
-            topic=self._topic,
-            message=[
-                WireMessage(
-                    payload=one.payload,
-                    idem_key=one.idem_key,
-                    attrs=dict(one.attrs),
-                    partition_key=one.partition_key,
-                    delay_ms=one.delay_ms,
-                    content_type=one.content_type,
-                    traceparent=one.traceparent,
-                    corr_id=one.corr_id,
-                    payload_hash=blake3_digest(one.payload),
-                )
-                for one in messages
-            ],
-        )
+        request = SendRequest(topic=self._topic, message=[one.on_the_wire() for one in messages])
         answer = await self._channel.call(METHOD, request, SendResponse, timeout_s=CALL_SECONDS)
         return [Sent(msg_id, Verdict(code)) for msg_id, code in zip(answer.msg_id, answer.codes, strict=True)]

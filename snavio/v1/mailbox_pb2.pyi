@@ -102,7 +102,7 @@ class SendRequest(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., message: _Optional[_Iterable[_Union[NewMessage, _Mapping]]] = ...) -> None: ...
 
 class NewMessage(_message.Message):
-    __slots__ = ("payload", "idem_key", "attrs", "partition_key", "delay_ms", "content_type", "traceparent", "corr_id", "payload_hash")
+    __slots__ = ("payload", "idem_key", "attrs", "partition_key", "delay_ms", "content_type", "traceparent", "corr_id", "payload_hash", "replay_ms", "idem_content")
     class AttrsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -119,6 +119,8 @@ class NewMessage(_message.Message):
     TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     CORR_ID_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_HASH_FIELD_NUMBER: _ClassVar[int]
+    REPLAY_MS_FIELD_NUMBER: _ClassVar[int]
+    IDEM_CONTENT_FIELD_NUMBER: _ClassVar[int]
     payload: bytes
     idem_key: str
     attrs: _containers.ScalarMap[str, str]
@@ -128,7 +130,9 @@ class NewMessage(_message.Message):
     traceparent: str
     corr_id: str
     payload_hash: bytes
-    def __init__(self, payload: _Optional[bytes] = ..., idem_key: _Optional[str] = ..., attrs: _Optional[_Mapping[str, str]] = ..., partition_key: _Optional[str] = ..., delay_ms: _Optional[int] = ..., content_type: _Optional[str] = ..., traceparent: _Optional[str] = ..., corr_id: _Optional[str] = ..., payload_hash: _Optional[bytes] = ...) -> None: ...
+    replay_ms: int
+    idem_content: bytes
+    def __init__(self, payload: _Optional[bytes] = ..., idem_key: _Optional[str] = ..., attrs: _Optional[_Mapping[str, str]] = ..., partition_key: _Optional[str] = ..., delay_ms: _Optional[int] = ..., content_type: _Optional[str] = ..., traceparent: _Optional[str] = ..., corr_id: _Optional[str] = ..., payload_hash: _Optional[bytes] = ..., replay_ms: _Optional[int] = ..., idem_content: _Optional[bytes] = ...) -> None: ...
 
 class SendResponse(_message.Message):
     __slots__ = ("msg_id", "codes", "retry_after_ms")
@@ -267,14 +271,16 @@ class NackRequest(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., receipts: _Optional[_Union[Receipts, _Mapping]] = ..., delay_ms: _Optional[int] = ..., reason: _Optional[str] = ..., dead: _Optional[bool] = ..., unseen: _Optional[bool] = ...) -> None: ...
 
 class ExtendRequest(_message.Message):
-    __slots__ = ("topic", "receipts", "visibility_ms")
+    __slots__ = ("topic", "receipts", "visibility_ms", "add")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     RECEIPTS_FIELD_NUMBER: _ClassVar[int]
     VISIBILITY_MS_FIELD_NUMBER: _ClassVar[int]
+    ADD_FIELD_NUMBER: _ClassVar[int]
     topic: str
     receipts: Receipts
     visibility_ms: int
-    def __init__(self, topic: _Optional[str] = ..., receipts: _Optional[_Union[Receipts, _Mapping]] = ..., visibility_ms: _Optional[int] = ...) -> None: ...
+    add: bool
+    def __init__(self, topic: _Optional[str] = ..., receipts: _Optional[_Union[Receipts, _Mapping]] = ..., visibility_ms: _Optional[int] = ..., add: _Optional[bool] = ...) -> None: ...
 
 class SettleResponse(_message.Message):
     __slots__ = ("codes",)
@@ -289,7 +295,7 @@ class StatsRequest(_message.Message):
     def __init__(self, topic: _Optional[str] = ...) -> None: ...
 
 class TopicStats(_message.Message):
-    __slots__ = ("topic", "ready", "inflight", "oldest_age_ms", "delivered", "dead", "canceled", "capacity", "died", "dlq_profile", "stored_total", "acked_total")
+    __slots__ = ("topic", "ready", "inflight", "oldest_age_ms", "delivered", "dead", "canceled", "capacity", "died", "dlq_profile", "stored_total", "acked_total", "oldest_ready_unix_ns", "earliest_run_unix_ns", "when_full")
     class DiedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -309,6 +315,9 @@ class TopicStats(_message.Message):
     DLQ_PROFILE_FIELD_NUMBER: _ClassVar[int]
     STORED_TOTAL_FIELD_NUMBER: _ClassVar[int]
     ACKED_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_READY_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    EARLIEST_RUN_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    WHEN_FULL_FIELD_NUMBER: _ClassVar[int]
     topic: str
     ready: int
     inflight: int
@@ -321,7 +330,10 @@ class TopicStats(_message.Message):
     dlq_profile: str
     stored_total: int
     acked_total: int
-    def __init__(self, topic: _Optional[str] = ..., ready: _Optional[int] = ..., inflight: _Optional[int] = ..., oldest_age_ms: _Optional[int] = ..., delivered: _Optional[int] = ..., dead: _Optional[int] = ..., canceled: _Optional[int] = ..., capacity: _Optional[int] = ..., died: _Optional[_Mapping[str, int]] = ..., dlq_profile: _Optional[str] = ..., stored_total: _Optional[int] = ..., acked_total: _Optional[int] = ...) -> None: ...
+    oldest_ready_unix_ns: int
+    earliest_run_unix_ns: int
+    when_full: str
+    def __init__(self, topic: _Optional[str] = ..., ready: _Optional[int] = ..., inflight: _Optional[int] = ..., oldest_age_ms: _Optional[int] = ..., delivered: _Optional[int] = ..., dead: _Optional[int] = ..., canceled: _Optional[int] = ..., capacity: _Optional[int] = ..., died: _Optional[_Mapping[str, int]] = ..., dlq_profile: _Optional[str] = ..., stored_total: _Optional[int] = ..., acked_total: _Optional[int] = ..., oldest_ready_unix_ns: _Optional[int] = ..., earliest_run_unix_ns: _Optional[int] = ..., when_full: _Optional[str] = ...) -> None: ...
 
 class StatsResponse(_message.Message):
     __slots__ = ("topic",)
@@ -352,7 +364,7 @@ class AttemptRecord(_message.Message):
     def __init__(self, attempt: _Optional[int] = ..., at_unix_ns: _Optional[int] = ..., outcome: _Optional[_Union[AttemptOutcome, str]] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Filter(_message.Message):
-    __slots__ = ("state", "stored_from_unix_ns", "stored_before_unix_ns", "source", "name", "command_id", "dead_reason", "min_attempts", "attribute")
+    __slots__ = ("state", "stored_from_unix_ns", "stored_before_unix_ns", "source", "name", "command_id", "dead_reason", "min_attempts", "attribute", "idem_key")
     class AttributeEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -369,6 +381,7 @@ class Filter(_message.Message):
     DEAD_REASON_FIELD_NUMBER: _ClassVar[int]
     MIN_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
     ATTRIBUTE_FIELD_NUMBER: _ClassVar[int]
+    IDEM_KEY_FIELD_NUMBER: _ClassVar[int]
     state: _containers.RepeatedScalarFieldContainer[MessageState]
     stored_from_unix_ns: int
     stored_before_unix_ns: int
@@ -378,7 +391,8 @@ class Filter(_message.Message):
     dead_reason: str
     min_attempts: int
     attribute: _containers.ScalarMap[str, str]
-    def __init__(self, state: _Optional[_Iterable[_Union[MessageState, str]]] = ..., stored_from_unix_ns: _Optional[int] = ..., stored_before_unix_ns: _Optional[int] = ..., source: _Optional[str] = ..., name: _Optional[str] = ..., command_id: _Optional[str] = ..., dead_reason: _Optional[str] = ..., min_attempts: _Optional[int] = ..., attribute: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    idem_key: str
+    def __init__(self, state: _Optional[_Iterable[_Union[MessageState, str]]] = ..., stored_from_unix_ns: _Optional[int] = ..., stored_before_unix_ns: _Optional[int] = ..., source: _Optional[str] = ..., name: _Optional[str] = ..., command_id: _Optional[str] = ..., dead_reason: _Optional[str] = ..., min_attempts: _Optional[int] = ..., attribute: _Optional[_Mapping[str, str]] = ..., idem_key: _Optional[str] = ...) -> None: ...
 
 class PeekRequest(_message.Message):
     __slots__ = ("topic", "limit")
@@ -389,18 +403,20 @@ class PeekRequest(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
 
 class ListRequest(_message.Message):
-    __slots__ = ("topic", "filter", "limit", "after", "payload")
+    __slots__ = ("topic", "filter", "limit", "after", "payload", "newest_first")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     FILTER_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    NEWEST_FIRST_FIELD_NUMBER: _ClassVar[int]
     topic: str
     filter: Filter
     limit: int
     after: int
     payload: bool
-    def __init__(self, topic: _Optional[str] = ..., filter: _Optional[_Union[Filter, _Mapping]] = ..., limit: _Optional[int] = ..., after: _Optional[int] = ..., payload: _Optional[bool] = ...) -> None: ...
+    newest_first: bool
+    def __init__(self, topic: _Optional[str] = ..., filter: _Optional[_Union[Filter, _Mapping]] = ..., limit: _Optional[int] = ..., after: _Optional[int] = ..., payload: _Optional[bool] = ..., newest_first: _Optional[bool] = ...) -> None: ...
 
 class MessageView(_message.Message):
     __slots__ = ("msg_id", "state", "attempt", "stored_unix_ns", "next_run_at_unix_ns", "source", "command_id", "target", "name", "content_type", "payload_bytes", "payload", "reason", "last_error", "ended_unix_ns", "attempt_record", "unreadable", "attribute", "idem_key", "shard")
@@ -490,3 +506,47 @@ class ChangeResponse(_message.Message):
     sample: _containers.RepeatedCompositeFieldContainer[MessageView]
     token: bytes
     def __init__(self, matched: _Optional[int] = ..., changed: _Optional[int] = ..., sample: _Optional[_Iterable[_Union[MessageView, _Mapping]]] = ..., token: _Optional[bytes] = ...) -> None: ...
+
+class SendAllRequest(_message.Message):
+    __slots__ = ("group",)
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    group: _containers.RepeatedCompositeFieldContainer[SendGroup]
+    def __init__(self, group: _Optional[_Iterable[_Union[SendGroup, _Mapping]]] = ...) -> None: ...
+
+class SendGroup(_message.Message):
+    __slots__ = ("part", "refuse_duplicates")
+    PART_FIELD_NUMBER: _ClassVar[int]
+    REFUSE_DUPLICATES_FIELD_NUMBER: _ClassVar[int]
+    part: _containers.RepeatedCompositeFieldContainer[SendPart]
+    refuse_duplicates: bool
+    def __init__(self, part: _Optional[_Iterable[_Union[SendPart, _Mapping]]] = ..., refuse_duplicates: _Optional[bool] = ...) -> None: ...
+
+class SendPart(_message.Message):
+    __slots__ = ("topic", "message")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    topic: _containers.RepeatedScalarFieldContainer[str]
+    message: _containers.RepeatedCompositeFieldContainer[NewMessage]
+    def __init__(self, topic: _Optional[_Iterable[str]] = ..., message: _Optional[_Iterable[_Union[NewMessage, _Mapping]]] = ...) -> None: ...
+
+class SendAllResponse(_message.Message):
+    __slots__ = ("msg_id", "codes", "refusal")
+    MSG_ID_FIELD_NUMBER: _ClassVar[int]
+    CODES_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    msg_id: _containers.RepeatedScalarFieldContainer[int]
+    codes: bytes
+    refusal: _containers.RepeatedCompositeFieldContainer[GroupRefusal]
+    def __init__(self, msg_id: _Optional[_Iterable[int]] = ..., codes: _Optional[bytes] = ..., refusal: _Optional[_Iterable[_Union[GroupRefusal, _Mapping]]] = ...) -> None: ...
+
+class GroupRefusal(_message.Message):
+    __slots__ = ("group", "reason", "detail", "retry_after_ms")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    RETRY_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
+    group: int
+    reason: str
+    detail: str
+    retry_after_ms: int
+    def __init__(self, group: _Optional[int] = ..., reason: _Optional[str] = ..., detail: _Optional[str] = ..., retry_after_ms: _Optional[int] = ...) -> None: ...

@@ -78,6 +78,19 @@ class GateState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     GATE_STATE_NOTE: _ClassVar[GateState]
     GATE_STATE_UNKNOWN: _ClassVar[GateState]
     GATE_STATE_HIDDEN: _ClassVar[GateState]
+
+class WhenFull(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    WHEN_FULL_UNSPECIFIED: _ClassVar[WhenFull]
+    WHEN_FULL_REFUSE: _ClassVar[WhenFull]
+    WHEN_FULL_BURY_OLDEST: _ClassVar[WhenFull]
+
+class EndpointMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ENDPOINT_MODE_UNSPECIFIED: _ClassVar[EndpointMode]
+    ENDPOINT_MODE_PULL: _ClassVar[EndpointMode]
+    ENDPOINT_MODE_DELIVER: _ClassVar[EndpointMode]
+    ENDPOINT_MODE_COMMAND: _ClassVar[EndpointMode]
 PROFILE_UNSPECIFIED: Profile
 PROFILE_CRITICAL: Profile
 PROFILE_MODERATE: Profile
@@ -120,6 +133,13 @@ GATE_STATE_FAILS: GateState
 GATE_STATE_NOTE: GateState
 GATE_STATE_UNKNOWN: GateState
 GATE_STATE_HIDDEN: GateState
+WHEN_FULL_UNSPECIFIED: WhenFull
+WHEN_FULL_REFUSE: WhenFull
+WHEN_FULL_BURY_OLDEST: WhenFull
+ENDPOINT_MODE_UNSPECIFIED: EndpointMode
+ENDPOINT_MODE_PULL: EndpointMode
+ENDPOINT_MODE_DELIVER: EndpointMode
+ENDPOINT_MODE_COMMAND: EndpointMode
 
 class Tenant(_message.Message):
     __slots__ = ("tenant",)
@@ -369,8 +389,70 @@ class BanProposal(_message.Message):
     expires_unix_ns: int
     def __init__(self, proposal_id: _Optional[str] = ..., policy_version: _Optional[str] = ..., kind: _Optional[str] = ..., source: _Optional[str] = ..., affected_target: _Optional[_Iterable[str]] = ..., total_violations: _Optional[int] = ..., window_start_unix_ns: _Optional[int] = ..., window_end_unix_ns: _Optional[int] = ..., ban_applied_until_unix_ns: _Optional[int] = ..., evidence: _Optional[str] = ..., provisional: _Optional[bool] = ..., state: _Optional[_Union[ProposalState, str]] = ..., cover: _Optional[_Iterable[str]] = ..., decided_unix_ns: _Optional[int] = ..., concluded_unix_ns: _Optional[int] = ..., opens_window: _Optional[bool] = ..., announced_unix_ns: _Optional[int] = ..., expires_unix_ns: _Optional[int] = ...) -> None: ...
 
+class TopicRule(_message.Message):
+    __slots__ = ("tenant", "topic", "capacity", "when_full", "max_attempts", "backoff_base_ms", "backoff_max_ms", "ready_s", "ready_messages", "inflight_visibilities", "delivered_s", "delivered_messages", "dlq_s", "dlq_messages", "replay_ms", "shards")
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    CAPACITY_FIELD_NUMBER: _ClassVar[int]
+    WHEN_FULL_FIELD_NUMBER: _ClassVar[int]
+    MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    BACKOFF_BASE_MS_FIELD_NUMBER: _ClassVar[int]
+    BACKOFF_MAX_MS_FIELD_NUMBER: _ClassVar[int]
+    READY_S_FIELD_NUMBER: _ClassVar[int]
+    READY_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    INFLIGHT_VISIBILITIES_FIELD_NUMBER: _ClassVar[int]
+    DELIVERED_S_FIELD_NUMBER: _ClassVar[int]
+    DELIVERED_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    DLQ_S_FIELD_NUMBER: _ClassVar[int]
+    DLQ_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    REPLAY_MS_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    tenant: str
+    topic: str
+    capacity: int
+    when_full: WhenFull
+    max_attempts: int
+    backoff_base_ms: int
+    backoff_max_ms: int
+    ready_s: int
+    ready_messages: int
+    inflight_visibilities: int
+    delivered_s: int
+    delivered_messages: int
+    dlq_s: int
+    dlq_messages: int
+    replay_ms: int
+    shards: int
+    def __init__(self, tenant: _Optional[str] = ..., topic: _Optional[str] = ..., capacity: _Optional[int] = ..., when_full: _Optional[_Union[WhenFull, str]] = ..., max_attempts: _Optional[int] = ..., backoff_base_ms: _Optional[int] = ..., backoff_max_ms: _Optional[int] = ..., ready_s: _Optional[int] = ..., ready_messages: _Optional[int] = ..., inflight_visibilities: _Optional[int] = ..., delivered_s: _Optional[int] = ..., delivered_messages: _Optional[int] = ..., dlq_s: _Optional[int] = ..., dlq_messages: _Optional[int] = ..., replay_ms: _Optional[int] = ..., shards: _Optional[int] = ...) -> None: ...
+
+class Endpoint(_message.Message):
+    __slots__ = ("tenant", "route", "mode", "target", "application", "endpoint_name", "publish", "publish_direct", "publish_managed", "topic", "fingerprint")
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    ROUTE_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    APPLICATION_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINT_NAME_FIELD_NUMBER: _ClassVar[int]
+    PUBLISH_FIELD_NUMBER: _ClassVar[int]
+    PUBLISH_DIRECT_FIELD_NUMBER: _ClassVar[int]
+    PUBLISH_MANAGED_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    tenant: str
+    route: str
+    mode: EndpointMode
+    target: _containers.RepeatedScalarFieldContainer[str]
+    application: str
+    endpoint_name: str
+    publish: bool
+    publish_direct: bool
+    publish_managed: bool
+    topic: _containers.RepeatedScalarFieldContainer[str]
+    fingerprint: str
+    def __init__(self, tenant: _Optional[str] = ..., route: _Optional[str] = ..., mode: _Optional[_Union[EndpointMode, str]] = ..., target: _Optional[_Iterable[str]] = ..., application: _Optional[str] = ..., endpoint_name: _Optional[str] = ..., publish: _Optional[bool] = ..., publish_direct: _Optional[bool] = ..., publish_managed: _Optional[bool] = ..., topic: _Optional[_Iterable[str]] = ..., fingerprint: _Optional[str] = ...) -> None: ...
+
 class Entry(_message.Message):
-    __slots__ = ("tenant", "principal", "service", "target", "route", "acl", "access_request", "source_quota", "alert_channel", "ban", "suspension", "ban_proposal", "profile_limit")
+    __slots__ = ("tenant", "principal", "service", "target", "route", "acl", "access_request", "source_quota", "alert_channel", "ban", "suspension", "ban_proposal", "profile_limit", "topic_rule", "endpoint")
     TENANT_FIELD_NUMBER: _ClassVar[int]
     PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
     SERVICE_FIELD_NUMBER: _ClassVar[int]
@@ -384,6 +466,8 @@ class Entry(_message.Message):
     SUSPENSION_FIELD_NUMBER: _ClassVar[int]
     BAN_PROPOSAL_FIELD_NUMBER: _ClassVar[int]
     PROFILE_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_RULE_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINT_FIELD_NUMBER: _ClassVar[int]
     tenant: Tenant
     principal: Principal
     service: Service
@@ -397,7 +481,9 @@ class Entry(_message.Message):
     suspension: Suspension
     ban_proposal: BanProposal
     profile_limit: ProfileLimit
-    def __init__(self, tenant: _Optional[_Union[Tenant, _Mapping]] = ..., principal: _Optional[_Union[Principal, _Mapping]] = ..., service: _Optional[_Union[Service, _Mapping]] = ..., target: _Optional[_Union[Target, _Mapping]] = ..., route: _Optional[_Union[Route, _Mapping]] = ..., acl: _Optional[_Union[AclEntry, _Mapping]] = ..., access_request: _Optional[_Union[AccessRequest, _Mapping]] = ..., source_quota: _Optional[_Union[SourceQuota, _Mapping]] = ..., alert_channel: _Optional[_Union[AlertChannel, _Mapping]] = ..., ban: _Optional[_Union[Ban, _Mapping]] = ..., suspension: _Optional[_Union[Suspension, _Mapping]] = ..., ban_proposal: _Optional[_Union[BanProposal, _Mapping]] = ..., profile_limit: _Optional[_Union[ProfileLimit, _Mapping]] = ...) -> None: ...
+    topic_rule: TopicRule
+    endpoint: Endpoint
+    def __init__(self, tenant: _Optional[_Union[Tenant, _Mapping]] = ..., principal: _Optional[_Union[Principal, _Mapping]] = ..., service: _Optional[_Union[Service, _Mapping]] = ..., target: _Optional[_Union[Target, _Mapping]] = ..., route: _Optional[_Union[Route, _Mapping]] = ..., acl: _Optional[_Union[AclEntry, _Mapping]] = ..., access_request: _Optional[_Union[AccessRequest, _Mapping]] = ..., source_quota: _Optional[_Union[SourceQuota, _Mapping]] = ..., alert_channel: _Optional[_Union[AlertChannel, _Mapping]] = ..., ban: _Optional[_Union[Ban, _Mapping]] = ..., suspension: _Optional[_Union[Suspension, _Mapping]] = ..., ban_proposal: _Optional[_Union[BanProposal, _Mapping]] = ..., profile_limit: _Optional[_Union[ProfileLimit, _Mapping]] = ..., topic_rule: _Optional[_Union[TopicRule, _Mapping]] = ..., endpoint: _Optional[_Union[Endpoint, _Mapping]] = ...) -> None: ...
 
 class WriteOptions(_message.Message):
     __slots__ = ("reason", "expected_version")
@@ -408,7 +494,7 @@ class WriteOptions(_message.Message):
     def __init__(self, reason: _Optional[str] = ..., expected_version: _Optional[int] = ...) -> None: ...
 
 class Change(_message.Message):
-    __slots__ = ("version", "at_unix_ns", "actor", "deleted", "tenant", "service", "target", "route", "acl", "suspension", "principal", "access_request", "source_quota", "alert_channel", "ban", "ban_proposal", "profile_limit", "reason", "before")
+    __slots__ = ("version", "at_unix_ns", "actor", "deleted", "tenant", "service", "target", "route", "acl", "suspension", "principal", "access_request", "source_quota", "alert_channel", "ban", "ban_proposal", "profile_limit", "topic_rule", "endpoint", "reason", "before")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     AT_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
     ACTOR_FIELD_NUMBER: _ClassVar[int]
@@ -426,6 +512,8 @@ class Change(_message.Message):
     BAN_FIELD_NUMBER: _ClassVar[int]
     BAN_PROPOSAL_FIELD_NUMBER: _ClassVar[int]
     PROFILE_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_RULE_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINT_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     BEFORE_FIELD_NUMBER: _ClassVar[int]
     version: int
@@ -445,9 +533,11 @@ class Change(_message.Message):
     ban: Ban
     ban_proposal: BanProposal
     profile_limit: ProfileLimit
+    topic_rule: TopicRule
+    endpoint: Endpoint
     reason: str
     before: Entry
-    def __init__(self, version: _Optional[int] = ..., at_unix_ns: _Optional[int] = ..., actor: _Optional[str] = ..., deleted: _Optional[bool] = ..., tenant: _Optional[_Union[Tenant, _Mapping]] = ..., service: _Optional[_Union[Service, _Mapping]] = ..., target: _Optional[_Union[Target, _Mapping]] = ..., route: _Optional[_Union[Route, _Mapping]] = ..., acl: _Optional[_Union[AclEntry, _Mapping]] = ..., suspension: _Optional[_Union[Suspension, _Mapping]] = ..., principal: _Optional[_Union[Principal, _Mapping]] = ..., access_request: _Optional[_Union[AccessRequest, _Mapping]] = ..., source_quota: _Optional[_Union[SourceQuota, _Mapping]] = ..., alert_channel: _Optional[_Union[AlertChannel, _Mapping]] = ..., ban: _Optional[_Union[Ban, _Mapping]] = ..., ban_proposal: _Optional[_Union[BanProposal, _Mapping]] = ..., profile_limit: _Optional[_Union[ProfileLimit, _Mapping]] = ..., reason: _Optional[str] = ..., before: _Optional[_Union[Entry, _Mapping]] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., at_unix_ns: _Optional[int] = ..., actor: _Optional[str] = ..., deleted: _Optional[bool] = ..., tenant: _Optional[_Union[Tenant, _Mapping]] = ..., service: _Optional[_Union[Service, _Mapping]] = ..., target: _Optional[_Union[Target, _Mapping]] = ..., route: _Optional[_Union[Route, _Mapping]] = ..., acl: _Optional[_Union[AclEntry, _Mapping]] = ..., suspension: _Optional[_Union[Suspension, _Mapping]] = ..., principal: _Optional[_Union[Principal, _Mapping]] = ..., access_request: _Optional[_Union[AccessRequest, _Mapping]] = ..., source_quota: _Optional[_Union[SourceQuota, _Mapping]] = ..., alert_channel: _Optional[_Union[AlertChannel, _Mapping]] = ..., ban: _Optional[_Union[Ban, _Mapping]] = ..., ban_proposal: _Optional[_Union[BanProposal, _Mapping]] = ..., profile_limit: _Optional[_Union[ProfileLimit, _Mapping]] = ..., topic_rule: _Optional[_Union[TopicRule, _Mapping]] = ..., endpoint: _Optional[_Union[Endpoint, _Mapping]] = ..., reason: _Optional[str] = ..., before: _Optional[_Union[Entry, _Mapping]] = ...) -> None: ...
 
 class CreateTenantRequest(_message.Message):
     __slots__ = ("tenant", "principal", "options")

@@ -24,6 +24,8 @@ from snavio.domain.directory import (
     ChannelKind,
     DirectoryView,
     Draft,
+    Endpoint,
+    EndpointMode,
     Fairness,
     Limit,
     Overlay,
@@ -36,7 +38,9 @@ from snavio.domain.directory import (
     Suspension,
     Target,
     Tenant,
+    TopicRule,
     Value,
+    WhenFull,
 )
 from snavio.errors import Conflict, IntegrityError, NotFound, Unavailable
 from snavio.ports.changelog import Dump
@@ -60,6 +64,8 @@ ONE_OF_EACH: tuple[Value, ...] = (
     AlertChannel("acme", "oncall", ChannelKind.EMAIL, "ops@acme.example"),
     Ban(BanList.WARM_BAN, "acme/billing", "bot", "Ping", until_unix_ns=1 << 60),
     Suspension("acme/billing", "flood", evidence="9000/s"),
+    TopicRule("acme", "acme/own/mail", capacity=100, when_full=WhenFull.BURY_OLDEST, delivered_s=0),
+    Endpoint("acme", "/hooks", EndpointMode.DELIVER, ("ci.internal:8443",), topics=("acme/own/edge.hooks",)),
     BanProposal(
         "v1:1", "v1", "dominance", "acme/billing", ("bot:Ping",), 3, 1, 2, 1 << 60, covers=("bot:Ping",)
     ),

@@ -98,6 +98,7 @@ EXPECTED = """
     snavio.v1.Slow                Forecast              mesh/registry
     snavio.v1.Mailbox             SendStream            mesh/fast mesh/slow
     snavio.v1.Mailbox             Send                  service mesh
+    snavio.v1.Mailbox             SendAll               service
     snavio.v1.Mailbox             Receive               service
     snavio.v1.Mailbox             Ack                   service
     snavio.v1.Mailbox             Nack                  service

@@ -519,7 +519,7 @@ func (x *SendRequest) GetMessage() []*NewMessage {
 // One message to send.
 type NewMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Opaque; at most 256 KiB.
+	// Opaque; at most 1 MiB less 4 KiB, and as much as the request has room for.
 	Payload []byte `protobuf:"bytes,1,opt,name=payload,proto3" json:"payload,omitempty"`
 	// At most 128 visible ASCII characters. Within the topic's replay window a second message of the sender's
 	// tenant with the same key is not stored: it is answered with the first one's msg_id, or refused when its
@@ -541,7 +541,14 @@ type NewMessage struct {
 	CorrId string `protobuf:"bytes,8,opt,name=corr_id,json=corrId,proto3" json:"corr_id,omitempty"`
 	// BLAKE3 of the payload, 32 bytes, computed by the sender; may be empty. A message that does not match is refused
 	// (E_INTEGRITY). It is kept with the message, so that a consumer can verify the payload.
-	PayloadHash   []byte `protobuf:"bytes,9,opt,name=payload_hash,json=payloadHash,proto3" json:"payload_hash,omitempty"`
+	PayloadHash []byte `protobuf:"bytes,9,opt,name=payload_hash,json=payloadHash,proto3" json:"payload_hash,omitempty"`
+	// How long its idem_key is known after it was stored, in milliseconds, 1000 to 604800000; 0 for the topic's replay
+	// window. Only with an idem_key.
+	ReplayMs uint32 `protobuf:"varint,10,opt,name=replay_ms,json=replayMs,proto3" json:"replay_ms,omitempty"`
+	// Compared in place of the payload with what an earlier message of the same key had here; at most 64 bytes. For
+	// payloads that differ from one sending to the next in what does not matter. Empty compares payloads. Only with an
+	// idem_key.
+	IdemContent   []byte `protobuf:"bytes,11,opt,name=idem_content,json=idemContent,proto3" json:"idem_content,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -635,6 +642,20 @@ func (x *NewMessage) GetCorrId() string {
 func (x *NewMessage) GetPayloadHash() []byte {
 	if x != nil {
 		return x.PayloadHash
+	}
+	return nil
+}
+
+func (x *NewMessage) GetReplayMs() uint32 {
+	if x != nil {
+		return x.ReplayMs
+	}
+	return 0
+}
+
+func (x *NewMessage) GetIdemContent() []byte {
+	if x != nil {
+		return x.IdemContent
 	}
 	return nil
 }
@@ -1438,7 +1459,9 @@ type ExtendRequest struct {
 	// The leases.
 	Receipts *Receipts `protobuf:"bytes,2,opt,name=receipts,proto3" json:"receipts,omitempty"`
 	// New duration of the leases from now on, in milliseconds; at least 250.
-	VisibilityMs  uint32 `protobuf:"varint,3,opt,name=visibility_ms,json=visibilityMs,proto3" json:"visibility_ms,omitempty"`
+	VisibilityMs uint32 `protobuf:"varint,3,opt,name=visibility_ms,json=visibilityMs,proto3" json:"visibility_ms,omitempty"`
+	// Adds visibility_ms to the end that each lease has, instead of counting it from now on.
+	Add           bool `protobuf:"varint,4,opt,name=add,proto3" json:"add,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1492,6 +1515,13 @@ func (x *ExtendRequest) GetVisibilityMs() uint32 {
 		return x.VisibilityMs
 	}
 	return 0
+}
+
+func (x *ExtendRequest) GetAdd() bool {
+	if x != nil {
+		return x.Add
+	}
+	return false
 }
 
 // One Settlement per receipt, in order.
@@ -1612,7 +1642,15 @@ type TopicStats struct {
 	// Messages that were stored since the mailbox started.
 	StoredTotal uint64 `protobuf:"varint,11,opt,name=stored_total,json=storedTotal,proto3" json:"stored_total,omitempty"`
 	// Messages that were acknowledged since the mailbox started.
-	AckedTotal    uint64 `protobuf:"varint,12,opt,name=acked_total,json=ackedTotal,proto3" json:"acked_total,omitempty"`
+	AckedTotal uint64 `protobuf:"varint,12,opt,name=acked_total,json=ackedTotal,proto3" json:"acked_total,omitempty"`
+	// Time at which the oldest message that may be received now was stored, nanoseconds since the epoch; 0 when there is
+	// none.
+	OldestReadyUnixNs int64 `protobuf:"varint,13,opt,name=oldest_ready_unix_ns,json=oldestReadyUnixNs,proto3" json:"oldest_ready_unix_ns,omitempty"`
+	// Since when the message that waits longest for a consumer could have been received, nanoseconds since the epoch; when
+	// all wait for a time to come, the earliest of these times. 0 when nothing waits.
+	EarliestRunUnixNs int64 `protobuf:"varint,14,opt,name=earliest_run_unix_ns,json=earliestRunUnixNs,proto3" json:"earliest_run_unix_ns,omitempty"`
+	// What happens to a message that finds the topic full: "refuse" or "bury-oldest".
+	WhenFull      string `protobuf:"bytes,15,opt,name=when_full,json=whenFull,proto3" json:"when_full,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1729,6 +1767,27 @@ func (x *TopicStats) GetAckedTotal() uint64 {
 		return x.AckedTotal
 	}
 	return 0
+}
+
+func (x *TopicStats) GetOldestReadyUnixNs() int64 {
+	if x != nil {
+		return x.OldestReadyUnixNs
+	}
+	return 0
+}
+
+func (x *TopicStats) GetEarliestRunUnixNs() int64 {
+	if x != nil {
+		return x.EarliestRunUnixNs
+	}
+	return 0
+}
+
+func (x *TopicStats) GetWhenFull() string {
+	if x != nil {
+		return x.WhenFull
+	}
+	return ""
 }
 
 // Counts.
@@ -1936,7 +1995,9 @@ type Filter struct {
 	// Delivered at least this many times.
 	MinAttempts uint32 `protobuf:"varint,8,opt,name=min_attempts,json=minAttempts,proto3" json:"min_attempts,omitempty"`
 	// With all of these attributes.
-	Attribute     map[string]string `protobuf:"bytes,9,rep,name=attribute,proto3" json:"attribute,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Attribute map[string]string `protobuf:"bytes,9,rep,name=attribute,proto3" json:"attribute,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Sent with exactly this idempotency key.
+	IdemKey       string `protobuf:"bytes,10,opt,name=idem_key,json=idemKey,proto3" json:"idem_key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2034,6 +2095,13 @@ func (x *Filter) GetAttribute() map[string]string {
 	return nil
 }
 
+func (x *Filter) GetIdemKey() string {
+	if x != nil {
+		return x.IdemKey
+	}
+	return ""
+}
+
 // Request for the oldest ready messages.
 type PeekRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2098,10 +2166,13 @@ type ListRequest struct {
 	Filter *Filter `protobuf:"bytes,2,opt,name=filter,proto3" json:"filter,omitempty"`
 	// Maximum number of messages, up to 1000; 0 means 100.
 	Limit uint32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
-	// Only messages with a larger id; `next` of the page before, 0 for the first page.
+	// Only messages with a larger id, or with `newest_first` a smaller one; `next` of the page before, 0 for the first
+	// page.
 	After uint64 `protobuf:"fixed64,4,opt,name=after,proto3" json:"after,omitempty"`
 	// Includes payloads.
-	Payload       bool `protobuf:"varint,5,opt,name=payload,proto3" json:"payload,omitempty"`
+	Payload bool `protobuf:"varint,5,opt,name=payload,proto3" json:"payload,omitempty"`
+	// Begins with the newest message.
+	NewestFirst   bool `protobuf:"varint,6,opt,name=newest_first,json=newestFirst,proto3" json:"newest_first,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2167,6 +2238,13 @@ func (x *ListRequest) GetAfter() uint64 {
 func (x *ListRequest) GetPayload() bool {
 	if x != nil {
 		return x.Payload
+	}
+	return false
+}
+
+func (x *ListRequest) GetNewestFirst() bool {
+	if x != nil {
+		return x.NewestFirst
 	}
 	return false
 }
@@ -2391,7 +2469,7 @@ func (x *MessageView) GetShard() uint32 {
 // A page of messages.
 type ListResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// In order of id.
+	// In order of id; the other way round where the newest were asked for first.
 	Message []*MessageView `protobuf:"bytes,1,rep,name=message,proto3" json:"message,omitempty"`
 	// `after` of the next page; 0 when there is none. A page may be empty and still have a next one.
 	Next          uint64 `protobuf:"fixed64,2,opt,name=next,proto3" json:"next,omitempty"`
@@ -2617,6 +2695,303 @@ func (x *ChangeResponse) GetToken() []byte {
 	return nil
 }
 
+// Groups of messages, stored independently of each other.
+type SendAllRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 1000 of them, with at most 4000 copies of messages in all. Fields that are not listed here are refused.
+	Group         []*SendGroup `protobuf:"bytes,1,rep,name=group,proto3" json:"group,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SendAllRequest) Reset() {
+	*x = SendAllRequest{}
+	mi := &file_snavio_v1_mailbox_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SendAllRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SendAllRequest) ProtoMessage() {}
+
+func (x *SendAllRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_snavio_v1_mailbox_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SendAllRequest.ProtoReflect.Descriptor instead.
+func (*SendAllRequest) Descriptor() ([]byte, []int) {
+	return file_snavio_v1_mailbox_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *SendAllRequest) GetGroup() []*SendGroup {
+	if x != nil {
+		return x.Group
+	}
+	return nil
+}
+
+// Messages of which all are stored or none.
+type SendGroup struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At least one.
+	Part []*SendPart `protobuf:"bytes,1,rep,name=part,proto3" json:"part,omitempty"`
+	// Stores nothing of the group when a key of it is known already, as if its payload were another. For keys that claim
+	// something, such as a signature that may be used once.
+	RefuseDuplicates bool `protobuf:"varint,2,opt,name=refuse_duplicates,json=refuseDuplicates,proto3" json:"refuse_duplicates,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *SendGroup) Reset() {
+	*x = SendGroup{}
+	mi := &file_snavio_v1_mailbox_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SendGroup) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SendGroup) ProtoMessage() {}
+
+func (x *SendGroup) ProtoReflect() protoreflect.Message {
+	mi := &file_snavio_v1_mailbox_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SendGroup.ProtoReflect.Descriptor instead.
+func (*SendGroup) Descriptor() ([]byte, []int) {
+	return file_snavio_v1_mailbox_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *SendGroup) GetPart() []*SendPart {
+	if x != nil {
+		return x.Part
+	}
+	return nil
+}
+
+func (x *SendGroup) GetRefuseDuplicates() bool {
+	if x != nil {
+		return x.RefuseDuplicates
+	}
+	return false
+}
+
+// Messages for every one of some topics.
+type SendPart struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// `<tenant>/own/<name>`, all of one tenant; 1 to 64 of them, each once.
+	Topic []string `protobuf:"bytes,1,rep,name=topic,proto3" json:"topic,omitempty"`
+	// Each is stored once in every topic.
+	Message       []*NewMessage `protobuf:"bytes,2,rep,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SendPart) Reset() {
+	*x = SendPart{}
+	mi := &file_snavio_v1_mailbox_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SendPart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SendPart) ProtoMessage() {}
+
+func (x *SendPart) ProtoReflect() protoreflect.Message {
+	mi := &file_snavio_v1_mailbox_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SendPart.ProtoReflect.Descriptor instead.
+func (*SendPart) Descriptor() ([]byte, []int) {
+	return file_snavio_v1_mailbox_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *SendPart) GetTopic() []string {
+	if x != nil {
+		return x.Topic
+	}
+	return nil
+}
+
+func (x *SendPart) GetMessage() []*NewMessage {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
+
+// Results of a SendAll.
+type SendAllResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One per copy of a message, ordered by group, part, topic and message: its id, or the id of the first message with
+	// its key; 0 if it was not stored.
+	MsgId []uint64 `protobuf:"fixed64,1,rep,packed,name=msg_id,json=msgId,proto3" json:"msg_id,omitempty"`
+	// A Verdict per copy, in the same order: VERDICT_DELIVERED, VERDICT_DUPLICATE, VERDICT_CONFLICT or VERDICT_SATURATED;
+	// VERDICT_UNSPECIFIED for one that was not stored because of another copy of its group.
+	Codes []byte `protobuf:"bytes,2,opt,name=codes,proto3" json:"codes,omitempty"`
+	// The groups of which nothing was stored, in order.
+	Refusal       []*GroupRefusal `protobuf:"bytes,3,rep,name=refusal,proto3" json:"refusal,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SendAllResponse) Reset() {
+	*x = SendAllResponse{}
+	mi := &file_snavio_v1_mailbox_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SendAllResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SendAllResponse) ProtoMessage() {}
+
+func (x *SendAllResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_snavio_v1_mailbox_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SendAllResponse.ProtoReflect.Descriptor instead.
+func (*SendAllResponse) Descriptor() ([]byte, []int) {
+	return file_snavio_v1_mailbox_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *SendAllResponse) GetMsgId() []uint64 {
+	if x != nil {
+		return x.MsgId
+	}
+	return nil
+}
+
+func (x *SendAllResponse) GetCodes() []byte {
+	if x != nil {
+		return x.Codes
+	}
+	return nil
+}
+
+func (x *SendAllResponse) GetRefusal() []*GroupRefusal {
+	if x != nil {
+		return x.Refusal
+	}
+	return nil
+}
+
+// Refusal of a group.
+type GroupRefusal struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its number in the request, from 0.
+	Group uint32 `protobuf:"varint,1,opt,name=group,proto3" json:"group,omitempty"`
+	// `conflict` (a key was used with another payload), `duplicate` (a key was used, and duplicates were to be refused),
+	// `saturated` or the name of the bound that is reached, or the word for what is wrong with a message.
+	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// The reason in one sentence.
+	Detail string `protobuf:"bytes,3,opt,name=detail,proto3" json:"detail,omitempty"`
+	// Minimum wait before it is sent again, in milliseconds; 0 where waiting does not help.
+	RetryAfterMs  uint32 `protobuf:"varint,4,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupRefusal) Reset() {
+	*x = GroupRefusal{}
+	mi := &file_snavio_v1_mailbox_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupRefusal) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupRefusal) ProtoMessage() {}
+
+func (x *GroupRefusal) ProtoReflect() protoreflect.Message {
+	mi := &file_snavio_v1_mailbox_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupRefusal.ProtoReflect.Descriptor instead.
+func (*GroupRefusal) Descriptor() ([]byte, []int) {
+	return file_snavio_v1_mailbox_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *GroupRefusal) GetGroup() uint32 {
+	if x != nil {
+		return x.Group
+	}
+	return 0
+}
+
+func (x *GroupRefusal) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *GroupRefusal) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
+func (x *GroupRefusal) GetRetryAfterMs() uint32 {
+	if x != nil {
+		return x.RetryAfterMs
+	}
+	return 0
+}
+
 var File_snavio_v1_mailbox_proto protoreflect.FileDescriptor
 
 const file_snavio_v1_mailbox_proto_rawDesc = "" +
@@ -2633,7 +3008,7 @@ const file_snavio_v1_mailbox_proto_rawDesc = "" +
 	"\x05topic\x18\x03 \x03(\v2\x14.snavio.v1.TopicRunsR\x05topic\"T\n" +
 	"\vSendRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12/\n" +
-	"\amessage\x18\x02 \x03(\v2\x15.snavio.v1.NewMessageR\amessage\"\xf4\x02\n" +
+	"\amessage\x18\x02 \x03(\v2\x15.snavio.v1.NewMessageR\amessage\"\xb4\x03\n" +
 	"\n" +
 	"NewMessage\x12\x18\n" +
 	"\apayload\x18\x01 \x01(\fR\apayload\x12\x19\n" +
@@ -2644,7 +3019,10 @@ const file_snavio_v1_mailbox_proto_rawDesc = "" +
 	"\fcontent_type\x18\x06 \x01(\tR\vcontentType\x12 \n" +
 	"\vtraceparent\x18\a \x01(\tR\vtraceparent\x12\x17\n" +
 	"\acorr_id\x18\b \x01(\tR\x06corrId\x12!\n" +
-	"\fpayload_hash\x18\t \x01(\fR\vpayloadHash\x1a8\n" +
+	"\fpayload_hash\x18\t \x01(\fR\vpayloadHash\x12\x1b\n" +
+	"\treplay_ms\x18\n" +
+	" \x01(\rR\breplayMs\x12!\n" +
+	"\fidem_content\x18\v \x01(\fR\videmContent\x1a8\n" +
 	"\n" +
 	"AttrsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -2716,15 +3094,16 @@ const file_snavio_v1_mailbox_proto_rawDesc = "" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x12\n" +
 	"\x04dead\x18\x05 \x01(\bR\x04dead\x12\x16\n" +
 	"\x06unseen\x18\x06 \x01(\bR\x06unseenB\v\n" +
-	"\t_delay_ms\"{\n" +
+	"\t_delay_ms\"\x8d\x01\n" +
 	"\rExtendRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12/\n" +
 	"\breceipts\x18\x02 \x01(\v2\x13.snavio.v1.ReceiptsR\breceipts\x12#\n" +
-	"\rvisibility_ms\x18\x03 \x01(\rR\fvisibilityMs\"&\n" +
+	"\rvisibility_ms\x18\x03 \x01(\rR\fvisibilityMs\x12\x10\n" +
+	"\x03add\x18\x04 \x01(\bR\x03add\"&\n" +
 	"\x0eSettleResponse\x12\x14\n" +
 	"\x05codes\x18\x01 \x01(\fR\x05codes\"$\n" +
 	"\fStatsRequest\x12\x14\n" +
-	"\x05topic\x18\x01 \x01(\tR\x05topic\"\xb5\x03\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\"\xb4\x04\n" +
 	"\n" +
 	"TopicStats\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x14\n" +
@@ -2741,7 +3120,10 @@ const file_snavio_v1_mailbox_proto_rawDesc = "" +
 	"dlqProfile\x12!\n" +
 	"\fstored_total\x18\v \x01(\x04R\vstoredTotal\x12\x1f\n" +
 	"\vacked_total\x18\f \x01(\x04R\n" +
-	"ackedTotal\x1a7\n" +
+	"ackedTotal\x12/\n" +
+	"\x14oldest_ready_unix_ns\x18\r \x01(\x03R\x11oldestReadyUnixNs\x12/\n" +
+	"\x14earliest_run_unix_ns\x18\x0e \x01(\x03R\x11earliestRunUnixNs\x12\x1b\n" +
+	"\twhen_full\x18\x0f \x01(\tR\bwhenFull\x1a7\n" +
 	"\tDiedEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"<\n" +
@@ -2757,7 +3139,7 @@ const file_snavio_v1_mailbox_proto_rawDesc = "" +
 	"\n" +
 	"at_unix_ns\x18\x02 \x01(\x03R\batUnixNs\x123\n" +
 	"\aoutcome\x18\x03 \x01(\x0e2\x19.snavio.v1.AttemptOutcomeR\aoutcome\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\"\xa6\x03\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"\xc1\x03\n" +
 	"\x06Filter\x12-\n" +
 	"\x05state\x18\x01 \x03(\x0e2\x17.snavio.v1.MessageStateR\x05state\x12-\n" +
 	"\x13stored_from_unix_ns\x18\x02 \x01(\x03R\x10storedFromUnixNs\x121\n" +
@@ -2769,19 +3151,22 @@ const file_snavio_v1_mailbox_proto_rawDesc = "" +
 	"\vdead_reason\x18\a \x01(\tR\n" +
 	"deadReason\x12!\n" +
 	"\fmin_attempts\x18\b \x01(\rR\vminAttempts\x12>\n" +
-	"\tattribute\x18\t \x03(\v2 .snavio.v1.Filter.AttributeEntryR\tattribute\x1a<\n" +
+	"\tattribute\x18\t \x03(\v2 .snavio.v1.Filter.AttributeEntryR\tattribute\x12\x19\n" +
+	"\bidem_key\x18\n" +
+	" \x01(\tR\aidemKey\x1a<\n" +
 	"\x0eAttributeEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"9\n" +
 	"\vPeekRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x14\n" +
-	"\x05limit\x18\x02 \x01(\rR\x05limit\"\x94\x01\n" +
+	"\x05limit\x18\x02 \x01(\rR\x05limit\"\xb7\x01\n" +
 	"\vListRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12)\n" +
 	"\x06filter\x18\x02 \x01(\v2\x11.snavio.v1.FilterR\x06filter\x12\x14\n" +
 	"\x05limit\x18\x03 \x01(\rR\x05limit\x12\x14\n" +
 	"\x05after\x18\x04 \x01(\x06R\x05after\x12\x18\n" +
-	"\apayload\x18\x05 \x01(\bR\apayload\"\xf6\x05\n" +
+	"\apayload\x18\x05 \x01(\bR\apayload\x12!\n" +
+	"\fnewest_first\x18\x06 \x01(\bR\vnewestFirst\"\xf6\x05\n" +
 	"\vMessageView\x12\x15\n" +
 	"\x06msg_id\x18\x01 \x01(\x06R\x05msgId\x12-\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x17.snavio.v1.MessageStateR\x05state\x12\x18\n" +
@@ -2826,7 +3211,24 @@ const file_snavio_v1_mailbox_proto_rawDesc = "" +
 	"\amatched\x18\x01 \x01(\x04R\amatched\x12\x18\n" +
 	"\achanged\x18\x02 \x01(\x04R\achanged\x12.\n" +
 	"\x06sample\x18\x03 \x03(\v2\x16.snavio.v1.MessageViewR\x06sample\x12\x14\n" +
-	"\x05token\x18\x04 \x01(\fR\x05token*\xa3\x01\n" +
+	"\x05token\x18\x04 \x01(\fR\x05token\"<\n" +
+	"\x0eSendAllRequest\x12*\n" +
+	"\x05group\x18\x01 \x03(\v2\x14.snavio.v1.SendGroupR\x05group\"a\n" +
+	"\tSendGroup\x12'\n" +
+	"\x04part\x18\x01 \x03(\v2\x13.snavio.v1.SendPartR\x04part\x12+\n" +
+	"\x11refuse_duplicates\x18\x02 \x01(\bR\x10refuseDuplicates\"Q\n" +
+	"\bSendPart\x12\x14\n" +
+	"\x05topic\x18\x01 \x03(\tR\x05topic\x12/\n" +
+	"\amessage\x18\x02 \x03(\v2\x15.snavio.v1.NewMessageR\amessage\"q\n" +
+	"\x0fSendAllResponse\x12\x15\n" +
+	"\x06msg_id\x18\x01 \x03(\x06R\x05msgId\x12\x14\n" +
+	"\x05codes\x18\x02 \x01(\fR\x05codes\x121\n" +
+	"\arefusal\x18\x03 \x03(\v2\x17.snavio.v1.GroupRefusalR\arefusal\"z\n" +
+	"\fGroupRefusal\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\rR\x05group\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x16\n" +
+	"\x06detail\x18\x03 \x01(\tR\x06detail\x12$\n" +
+	"\x0eretry_after_ms\x18\x04 \x01(\rR\fretryAfterMs*\xa3\x01\n" +
 	"\n" +
 	"Standstill\x12\x1a\n" +
 	"\x16STANDSTILL_UNSPECIFIED\x10\x00\x12\x15\n" +
@@ -2857,7 +3259,7 @@ const file_snavio_v1_mailbox_proto_rawDesc = "" +
 	"\x10OPERATION_CANCEL\x10\x01\x12\x14\n" +
 	"\x10OPERATION_RESUME\x10\x02\x12\x15\n" +
 	"\x11OPERATION_REQUEUE\x10\x03\x12\x13\n" +
-	"\x0fOPERATION_PURGE\x10\x042\xad\x05\n" +
+	"\x0fOPERATION_PURGE\x10\x042\xef\x05\n" +
 	"\aMailbox\x12;\n" +
 	"\n" +
 	"SendStream\x12\x14.snavio.v1.SendBatch\x1a\x13.snavio.v1.Verdicts(\x010\x01\x127\n" +
@@ -2871,7 +3273,8 @@ const file_snavio_v1_mailbox_proto_rawDesc = "" +
 	"RecvStream\x12\x1c.snavio.v1.RecvStreamRequest\x1a\x1a.snavio.v1.ReceiveResponse(\x010\x01\x127\n" +
 	"\x04Peek\x12\x16.snavio.v1.PeekRequest\x1a\x17.snavio.v1.ListResponse\x127\n" +
 	"\x04List\x12\x16.snavio.v1.ListRequest\x1a\x17.snavio.v1.ListResponse\x12=\n" +
-	"\x06Change\x12\x18.snavio.v1.ChangeRequest\x1a\x19.snavio.v1.ChangeResponseBR\n" +
+	"\x06Change\x12\x18.snavio.v1.ChangeRequest\x1a\x19.snavio.v1.ChangeResponse\x12@\n" +
+	"\aSendAll\x12\x19.snavio.v1.SendAllRequest\x1a\x1a.snavio.v1.SendAllResponseBR\n" +
 	"\x0flocal.snavio.v1P\x01Z\x18snavio.local/go/snaviov1\xaa\x02\tSnavio.V1\xca\x02\tSnavio\\V1\xea\x02\n" +
 	"Snavio::V1b\x06proto3"
 
@@ -2888,7 +3291,7 @@ func file_snavio_v1_mailbox_proto_rawDescGZIP() []byte {
 }
 
 var file_snavio_v1_mailbox_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_snavio_v1_mailbox_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_snavio_v1_mailbox_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_snavio_v1_mailbox_proto_goTypes = []any{
 	(Standstill)(0),           // 0: snavio.v1.Standstill
 	(Settlement)(0),           // 1: snavio.v1.Settlement
@@ -2922,70 +3325,81 @@ var file_snavio_v1_mailbox_proto_goTypes = []any{
 	(*ListResponse)(nil),      // 29: snavio.v1.ListResponse
 	(*ChangeRequest)(nil),     // 30: snavio.v1.ChangeRequest
 	(*ChangeResponse)(nil),    // 31: snavio.v1.ChangeResponse
-	nil,                       // 32: snavio.v1.NewMessage.AttrsEntry
-	nil,                       // 33: snavio.v1.TopicStats.DiedEntry
-	nil,                       // 34: snavio.v1.Filter.AttributeEntry
-	nil,                       // 35: snavio.v1.MessageView.AttributeEntry
-	(*Run)(nil),               // 36: snavio.v1.Run
-	(*Hello)(nil),             // 37: snavio.v1.Hello
-	(*BatchHeader)(nil),       // 38: snavio.v1.BatchHeader
-	(*Verdicts)(nil),          // 39: snavio.v1.Verdicts
+	(*SendAllRequest)(nil),    // 32: snavio.v1.SendAllRequest
+	(*SendGroup)(nil),         // 33: snavio.v1.SendGroup
+	(*SendPart)(nil),          // 34: snavio.v1.SendPart
+	(*SendAllResponse)(nil),   // 35: snavio.v1.SendAllResponse
+	(*GroupRefusal)(nil),      // 36: snavio.v1.GroupRefusal
+	nil,                       // 37: snavio.v1.NewMessage.AttrsEntry
+	nil,                       // 38: snavio.v1.TopicStats.DiedEntry
+	nil,                       // 39: snavio.v1.Filter.AttributeEntry
+	nil,                       // 40: snavio.v1.MessageView.AttributeEntry
+	(*Run)(nil),               // 41: snavio.v1.Run
+	(*Hello)(nil),             // 42: snavio.v1.Hello
+	(*BatchHeader)(nil),       // 43: snavio.v1.BatchHeader
+	(*Verdicts)(nil),          // 44: snavio.v1.Verdicts
 }
 var file_snavio_v1_mailbox_proto_depIdxs = []int32{
-	36, // 0: snavio.v1.TopicRuns.run:type_name -> snavio.v1.Run
-	37, // 1: snavio.v1.SendBatch.hello:type_name -> snavio.v1.Hello
-	38, // 2: snavio.v1.SendBatch.header:type_name -> snavio.v1.BatchHeader
+	41, // 0: snavio.v1.TopicRuns.run:type_name -> snavio.v1.Run
+	42, // 1: snavio.v1.SendBatch.hello:type_name -> snavio.v1.Hello
+	43, // 2: snavio.v1.SendBatch.header:type_name -> snavio.v1.BatchHeader
 	5,  // 3: snavio.v1.SendBatch.topic:type_name -> snavio.v1.TopicRuns
 	8,  // 4: snavio.v1.SendRequest.message:type_name -> snavio.v1.NewMessage
-	32, // 5: snavio.v1.NewMessage.attrs:type_name -> snavio.v1.NewMessage.AttrsEntry
-	36, // 6: snavio.v1.LeasedBatch.run:type_name -> snavio.v1.Run
+	37, // 5: snavio.v1.NewMessage.attrs:type_name -> snavio.v1.NewMessage.AttrsEntry
+	41, // 6: snavio.v1.LeasedBatch.run:type_name -> snavio.v1.Run
 	13, // 7: snavio.v1.StoredCommand.attr:type_name -> snavio.v1.StoredAttribute
 	11, // 8: snavio.v1.ReceiveResponse.batch:type_name -> snavio.v1.LeasedBatch
 	0,  // 9: snavio.v1.ReceiveResponse.standstill:type_name -> snavio.v1.Standstill
 	15, // 10: snavio.v1.AckRequest.receipts:type_name -> snavio.v1.Receipts
 	15, // 11: snavio.v1.NackRequest.receipts:type_name -> snavio.v1.Receipts
 	15, // 12: snavio.v1.ExtendRequest.receipts:type_name -> snavio.v1.Receipts
-	33, // 13: snavio.v1.TopicStats.died:type_name -> snavio.v1.TopicStats.DiedEntry
+	38, // 13: snavio.v1.TopicStats.died:type_name -> snavio.v1.TopicStats.DiedEntry
 	21, // 14: snavio.v1.StatsResponse.topic:type_name -> snavio.v1.TopicStats
 	10, // 15: snavio.v1.RecvStreamRequest.open:type_name -> snavio.v1.ReceiveRequest
 	3,  // 16: snavio.v1.AttemptRecord.outcome:type_name -> snavio.v1.AttemptOutcome
 	2,  // 17: snavio.v1.Filter.state:type_name -> snavio.v1.MessageState
-	34, // 18: snavio.v1.Filter.attribute:type_name -> snavio.v1.Filter.AttributeEntry
+	39, // 18: snavio.v1.Filter.attribute:type_name -> snavio.v1.Filter.AttributeEntry
 	25, // 19: snavio.v1.ListRequest.filter:type_name -> snavio.v1.Filter
 	2,  // 20: snavio.v1.MessageView.state:type_name -> snavio.v1.MessageState
 	24, // 21: snavio.v1.MessageView.attempt_record:type_name -> snavio.v1.AttemptRecord
-	35, // 22: snavio.v1.MessageView.attribute:type_name -> snavio.v1.MessageView.AttributeEntry
+	40, // 22: snavio.v1.MessageView.attribute:type_name -> snavio.v1.MessageView.AttributeEntry
 	28, // 23: snavio.v1.ListResponse.message:type_name -> snavio.v1.MessageView
 	4,  // 24: snavio.v1.ChangeRequest.operation:type_name -> snavio.v1.Operation
 	25, // 25: snavio.v1.ChangeRequest.filter:type_name -> snavio.v1.Filter
 	28, // 26: snavio.v1.ChangeResponse.sample:type_name -> snavio.v1.MessageView
-	6,  // 27: snavio.v1.Mailbox.SendStream:input_type -> snavio.v1.SendBatch
-	7,  // 28: snavio.v1.Mailbox.Send:input_type -> snavio.v1.SendRequest
-	10, // 29: snavio.v1.Mailbox.Receive:input_type -> snavio.v1.ReceiveRequest
-	16, // 30: snavio.v1.Mailbox.Ack:input_type -> snavio.v1.AckRequest
-	17, // 31: snavio.v1.Mailbox.Nack:input_type -> snavio.v1.NackRequest
-	18, // 32: snavio.v1.Mailbox.Extend:input_type -> snavio.v1.ExtendRequest
-	20, // 33: snavio.v1.Mailbox.Stats:input_type -> snavio.v1.StatsRequest
-	23, // 34: snavio.v1.Mailbox.RecvStream:input_type -> snavio.v1.RecvStreamRequest
-	26, // 35: snavio.v1.Mailbox.Peek:input_type -> snavio.v1.PeekRequest
-	27, // 36: snavio.v1.Mailbox.List:input_type -> snavio.v1.ListRequest
-	30, // 37: snavio.v1.Mailbox.Change:input_type -> snavio.v1.ChangeRequest
-	39, // 38: snavio.v1.Mailbox.SendStream:output_type -> snavio.v1.Verdicts
-	9,  // 39: snavio.v1.Mailbox.Send:output_type -> snavio.v1.SendResponse
-	14, // 40: snavio.v1.Mailbox.Receive:output_type -> snavio.v1.ReceiveResponse
-	19, // 41: snavio.v1.Mailbox.Ack:output_type -> snavio.v1.SettleResponse
-	19, // 42: snavio.v1.Mailbox.Nack:output_type -> snavio.v1.SettleResponse
-	19, // 43: snavio.v1.Mailbox.Extend:output_type -> snavio.v1.SettleResponse
-	22, // 44: snavio.v1.Mailbox.Stats:output_type -> snavio.v1.StatsResponse
-	14, // 45: snavio.v1.Mailbox.RecvStream:output_type -> snavio.v1.ReceiveResponse
-	29, // 46: snavio.v1.Mailbox.Peek:output_type -> snavio.v1.ListResponse
-	29, // 47: snavio.v1.Mailbox.List:output_type -> snavio.v1.ListResponse
-	31, // 48: snavio.v1.Mailbox.Change:output_type -> snavio.v1.ChangeResponse
-	38, // [38:49] is the sub-list for method output_type
-	27, // [27:38] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	33, // 27: snavio.v1.SendAllRequest.group:type_name -> snavio.v1.SendGroup
+	34, // 28: snavio.v1.SendGroup.part:type_name -> snavio.v1.SendPart
+	8,  // 29: snavio.v1.SendPart.message:type_name -> snavio.v1.NewMessage
+	36, // 30: snavio.v1.SendAllResponse.refusal:type_name -> snavio.v1.GroupRefusal
+	6,  // 31: snavio.v1.Mailbox.SendStream:input_type -> snavio.v1.SendBatch
+	7,  // 32: snavio.v1.Mailbox.Send:input_type -> snavio.v1.SendRequest
+	10, // 33: snavio.v1.Mailbox.Receive:input_type -> snavio.v1.ReceiveRequest
+	16, // 34: snavio.v1.Mailbox.Ack:input_type -> snavio.v1.AckRequest
+	17, // 35: snavio.v1.Mailbox.Nack:input_type -> snavio.v1.NackRequest
+	18, // 36: snavio.v1.Mailbox.Extend:input_type -> snavio.v1.ExtendRequest
+	20, // 37: snavio.v1.Mailbox.Stats:input_type -> snavio.v1.StatsRequest
+	23, // 38: snavio.v1.Mailbox.RecvStream:input_type -> snavio.v1.RecvStreamRequest
+	26, // 39: snavio.v1.Mailbox.Peek:input_type -> snavio.v1.PeekRequest
+	27, // 40: snavio.v1.Mailbox.List:input_type -> snavio.v1.ListRequest
+	30, // 41: snavio.v1.Mailbox.Change:input_type -> snavio.v1.ChangeRequest
+	32, // 42: snavio.v1.Mailbox.SendAll:input_type -> snavio.v1.SendAllRequest
+	44, // 43: snavio.v1.Mailbox.SendStream:output_type -> snavio.v1.Verdicts
+	9,  // 44: snavio.v1.Mailbox.Send:output_type -> snavio.v1.SendResponse
+	14, // 45: snavio.v1.Mailbox.Receive:output_type -> snavio.v1.ReceiveResponse
+	19, // 46: snavio.v1.Mailbox.Ack:output_type -> snavio.v1.SettleResponse
+	19, // 47: snavio.v1.Mailbox.Nack:output_type -> snavio.v1.SettleResponse
+	19, // 48: snavio.v1.Mailbox.Extend:output_type -> snavio.v1.SettleResponse
+	22, // 49: snavio.v1.Mailbox.Stats:output_type -> snavio.v1.StatsResponse
+	14, // 50: snavio.v1.Mailbox.RecvStream:output_type -> snavio.v1.ReceiveResponse
+	29, // 51: snavio.v1.Mailbox.Peek:output_type -> snavio.v1.ListResponse
+	29, // 52: snavio.v1.Mailbox.List:output_type -> snavio.v1.ListResponse
+	31, // 53: snavio.v1.Mailbox.Change:output_type -> snavio.v1.ChangeResponse
+	35, // 54: snavio.v1.Mailbox.SendAll:output_type -> snavio.v1.SendAllResponse
+	43, // [43:55] is the sub-list for method output_type
+	31, // [31:43] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_snavio_v1_mailbox_proto_init() }
@@ -3001,7 +3415,7 @@ func file_snavio_v1_mailbox_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_snavio_v1_mailbox_proto_rawDesc), len(file_snavio_v1_mailbox_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   31,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

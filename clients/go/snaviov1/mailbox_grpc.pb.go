@@ -30,6 +30,7 @@ const (
 	Mailbox_Peek_FullMethodName       = "/snavio.v1.Mailbox/Peek"
 	Mailbox_List_FullMethodName       = "/snavio.v1.Mailbox/List"
 	Mailbox_Change_FullMethodName     = "/snavio.v1.Mailbox/Change"
+	Mailbox_SendAll_FullMethodName    = "/snavio.v1.Mailbox/SendAll"
 )
 
 // MailboxClient is the client API for Mailbox service.
@@ -67,6 +68,12 @@ type MailboxClient interface {
 	// Cancels, resumes, requeues or purges messages, by id or by filter. A change by filter takes two calls: a preview,
 	// and the same request with the preview's token. Durable before the answer.
 	Change(ctx context.Context, in *ChangeRequest, opts ...grpc.CallOption) (*ChangeResponse, error)
+	// Sends messages to several topics of the caller's tenant, in one transaction and one fsync. Of each group, every
+	// message is stored in every topic that it is meant for, or none is; groups do not depend on each other. What refuses
+	// a group is in the answer. An error is about the whole request, of which nothing was stored then: E_SCHEMA
+	// (INVALID_ARGUMENT), E_FRAME_TOO_LARGE (over 1 MiB, or over 16 MiB with every copy counted), a topic or a capability
+	// that is not the caller's, E_UNAVAILABLE (the outcome is unknown: the same request with keys may be sent again).
+	SendAll(ctx context.Context, in *SendAllRequest, opts ...grpc.CallOption) (*SendAllResponse, error)
 }
 
 type mailboxClient struct {
@@ -193,6 +200,16 @@ func (c *mailboxClient) Change(ctx context.Context, in *ChangeRequest, opts ...g
 	return out, nil
 }
 
+func (c *mailboxClient) SendAll(ctx context.Context, in *SendAllRequest, opts ...grpc.CallOption) (*SendAllResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SendAllResponse)
+	err := c.cc.Invoke(ctx, Mailbox_SendAll_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // MailboxServer is the server API for Mailbox service.
 // All implementations must embed UnimplementedMailboxServer
 // for forward compatibility.
@@ -228,6 +245,12 @@ type MailboxServer interface {
 	// Cancels, resumes, requeues or purges messages, by id or by filter. A change by filter takes two calls: a preview,
 	// and the same request with the preview's token. Durable before the answer.
 	Change(context.Context, *ChangeRequest) (*ChangeResponse, error)
+	// Sends messages to several topics of the caller's tenant, in one transaction and one fsync. Of each group, every
+	// message is stored in every topic that it is meant for, or none is; groups do not depend on each other. What refuses
+	// a group is in the answer. An error is about the whole request, of which nothing was stored then: E_SCHEMA
+	// (INVALID_ARGUMENT), E_FRAME_TOO_LARGE (over 1 MiB, or over 16 MiB with every copy counted), a topic or a capability
+	// that is not the caller's, E_UNAVAILABLE (the outcome is unknown: the same request with keys may be sent again).
+	SendAll(context.Context, *SendAllRequest) (*SendAllResponse, error)
 	mustEmbedUnimplementedMailboxServer()
 }
 
@@ -270,6 +293,9 @@ func (UnimplementedMailboxServer) List(context.Context, *ListRequest) (*ListResp
 }
 func (UnimplementedMailboxServer) Change(context.Context, *ChangeRequest) (*ChangeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Change not implemented")
+}
+func (UnimplementedMailboxServer) SendAll(context.Context, *SendAllRequest) (*SendAllResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SendAll not implemented")
 }
 func (UnimplementedMailboxServer) mustEmbedUnimplementedMailboxServer() {}
 func (UnimplementedMailboxServer) testEmbeddedByValue()                 {}
@@ -468,6 +494,24 @@ func _Mailbox_Change_Handler(srv interface{}, ctx context.Context, dec func(inte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Mailbox_SendAll_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SendAllRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MailboxServer).SendAll(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Mailbox_SendAll_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MailboxServer).SendAll(ctx, req.(*SendAllRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Mailbox_ServiceDesc is the grpc.ServiceDesc for Mailbox service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -510,6 +554,10 @@ var Mailbox_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Change",
 			Handler:    _Mailbox_Change_Handler,
+		},
+		{
+			MethodName: "SendAll",
+			Handler:    _Mailbox_SendAll_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

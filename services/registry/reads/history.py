@@ -34,6 +34,8 @@ _KEY_PARTS: Final = {"acl": 3, "source_quota": 3, "access_request": 3, "ban": 4,
     "profile_limit": 2,
     "principal": 2,
     "alert_channel": 2,
+    "topic_rule": 2,
+    "endpoint": 2,
     "ban_proposal": 1,
 }
 

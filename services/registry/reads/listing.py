@@ -18,6 +18,7 @@ from snavio.domain.directory import (
     Ban,
     BanList,
     DirectoryView,
+    Endpoint,
     Principal,
     ProfileLimit,
     Route,
@@ -26,6 +27,7 @@ from snavio.domain.directory import (
     Suspension,
     Target,
     Tenant,
+    TopicRule,
     Value,
     every_source,
     is_over,
@@ -112,7 +114,7 @@ def _groups(view: DirectoryView, query: EntryQuery, start: str) -> Iterator[tupl
         owner = view.find(Target, target)
         if not tenant or (owner is not None and owner.tenant == tenant):
             yield "", partial(_under, view, kind, target)
-    elif not tenant or kind in (Tenant, Principal, Service, AlertChannel):
+    elif not tenant or kind in (Tenant, Principal, Service, AlertChannel, TopicRule, Endpoint):
         yield "", partial(_beginning, view, kind, (tenant,) if tenant else ())
     elif kind is Target:
         yield "", partial(_under, view, kind, tenant)

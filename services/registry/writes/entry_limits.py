@@ -12,6 +12,7 @@ from snavio.domain.directory import (
     BanProposal,
     DirectoryView,
     Draft,
+    Endpoint,
     Principal,
     ProfileLimit,
     Route,
@@ -19,6 +20,7 @@ from snavio.domain.directory import (
     SourceQuota,
     Target,
     Tenant,
+    TopicRule,
     Value,
 )
 from snavio.domain.directory.route import Profile
@@ -40,6 +42,8 @@ class EntryLimits:
     channels_per_tenant: int = 20
     bans_per_source: int = 1_000
     proposals_per_source: int = 1_000
+    rules_per_tenant: int = 10_000
+    endpoints_per_tenant: int = 10_000
 
     def of(self, kind: type[Value]) -> int | None:
         """The bound for one kind; suspensions are bounded by the services that they suspend."""
@@ -57,6 +61,8 @@ class EntryLimits:
             BanProposal: self.proposals_per_source,
             # One for each profile.
             ProfileLimit: len(Profile),
+            TopicRule: self.rules_per_tenant,
+            Endpoint: self.endpoints_per_tenant,
         }.get(kind)
 
     def added(self, view: DirectoryView, value: Value) -> Draft:

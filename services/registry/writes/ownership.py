@@ -19,6 +19,7 @@ from snavio.domain.directory import (
     BanList,
     DirectoryView,
     Draft,
+    Endpoint,
     Principal,
     ProfileLimit,
     Route,
@@ -27,6 +28,7 @@ from snavio.domain.directory import (
     Suspension,
     Target,
     Tenant,
+    TopicRule,
     Value,
     is_over,
     require_operator,
@@ -199,7 +201,7 @@ class Ownership:
         match value:
             case Tenant() if not deleted:
                 return self._named_tenant(actor, value)
-            case Principal() | AlertChannel():
+            case Principal() | AlertChannel() | TopicRule() | Endpoint():
                 return self._of_tenant(actor, value, value.tenant, deleted=deleted)
             case Service() if not deleted:
                 return self.register_service(actor, value)
@@ -239,7 +241,7 @@ class Ownership:
     def _of_tenant(
         self,
         actor: Identity,
-        value: Principal | Service | AlertChannel,
+        value: Principal | Service | AlertChannel | TopicRule | Endpoint,
         tenant: str,
         *,
         deleted: bool = False,

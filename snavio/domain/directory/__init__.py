@@ -6,6 +6,7 @@ Values are valid once built: BadRequest names the field and the rule that it bre
 from snavio.domain.directory.access import AccessRequest, AclEntry, RequestState
 from snavio.domain.directory.alerts import AlertChannel, ChannelKind
 from snavio.domain.directory.changes import Change, DirectoryView, Draft
+from snavio.domain.directory.endpoint import Endpoint, EndpointMode
 from snavio.domain.directory.kinds import KINDS, V, Value, expiry_of, is_over, revive, shape_of
 from snavio.domain.directory.lists import Ban, BanList, Suspension, every_source
 from snavio.domain.directory.overlay import Difference, Overlay
@@ -31,3 +32,4 @@ from snavio.domain.directory.rules import (
 )
 from snavio.domain.directory.standing import suspension_of
 from snavio.domain.directory.tenancy import Principal, Service, Target, Tenant, require_source
+from snavio.domain.directory.topic_rule import TopicRule, WhenFull

@@ -14,11 +14,13 @@ from typing import Any, Final, TypeAlias, TypeVar, cast, get_args, get_origin, g
 
 from snavio.domain.directory.access import AccessRequest, AclEntry
 from snavio.domain.directory.alerts import AlertChannel
+from snavio.domain.directory.endpoint import Endpoint
 from snavio.domain.directory.lists import Ban, Suspension
 from snavio.domain.directory.proposal import BanProposal
 from snavio.domain.directory.quota import SourceQuota
 from snavio.domain.directory.route import ProfileLimit, Route
 from snavio.domain.directory.tenancy import Principal, Service, Target, Tenant
+from snavio.domain.directory.topic_rule import TopicRule
 
 Value: TypeAlias = (
     Tenant
@@ -34,6 +36,8 @@ Value: TypeAlias = (
     | Suspension
     | BanProposal
     | ProfileLimit
+    | TopicRule
+    | Endpoint
 )
 V = TypeVar("V", bound=Value)
 KINDS: Final[Mapping[str, type[Value]]] = {kind.kind: kind for kind in get_args(Value)}
