@@ -38,6 +38,7 @@ BOUNDS: Final[Mapping[str, str]] = {
     "capability_revocations": "capability revocations",
     "connections": "open HTTPS connections",
     "tail_bytes": "bytes of recent events",
+    "lookups": "name look-ups under way",
 }
 """Every bound that is shared, in words that complete "too many …"."""
 

@@ -58,6 +58,7 @@ LAYERS = {
     "snavio.rpc": [*RPC],
     "snavio.hop": [*RPC],
     "snavio.http": [*RPC, "snavio.config"],
+    "snavio.egress": ["snavio.errors", "snavio.host.background", "snavio.host.shares"],
     "snavio.replication": [*RPC],
     "snavio.signed": [*RPC],
     "snavio.config": ["snavio.errors", "snavio.domain", "snavio.host.shares"],
