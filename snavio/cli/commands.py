@@ -72,6 +72,12 @@ version  serve:version     Show what is installed.
 # Below `snavio edge`, in the same form.
 _EDGE_TABLE: Final = """
 init     edge_init:init      Write a commented Hookaidofile for webhooks of github, stripe, gitlab or your own sender.
+run      edge_run:run        Run a Hookaidofile: webhooks in, messages for your workers out.
+try      edge_views:attempt Show what the running edge would answer to a request, and store nothing.
+explain  edge_views:explain Show what became of a request, also of one that was refused.
+recent   edge_views:recent  Show the newest requests, accepted and refused.
+ls       edge_views:ls      List the routes of the running edge with what waits in each.
+orphans  edge_views:orphans List topics that the file has no more, with what waits in them.
 config   edge_config:config  Format, check and compare Hookaidofiles; docs/hookaidofile.md has every directive.
 """
 

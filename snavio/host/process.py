@@ -68,7 +68,7 @@ def run(
     follow_parent()
     try:
         mesh, settings = load(settings_type, name, config=parsed.config)
-        code: int = uvloop.run(_serve(name, lambda: build(mesh, settings, SystemClock())))
+        code: int = uvloop.run(serve(name, lambda: build(mesh, settings, SystemClock())))
     except Exception as error:
         if (said := start_failure(error)) is None:
             raise
@@ -110,7 +110,8 @@ def follow_parent() -> None:
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
-async def _serve(name: str, build: Callable[[], App]) -> int:
+async def serve(name: str, build: Callable[[], App]) -> int:
+    """Run an app until a signal; returns the exit code."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -9,7 +9,7 @@ import asyncio
 import os
 import stat
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +26,8 @@ from snavio.edge.plan import EdgePlan
 from snavio.errors import BadRequest, SnavioError
 
 MOST_VALUE: Final = 65_536
+UNNAMED: Final = "edge"
+"""The tenant of a file that names none."""
 _log = structlog.get_logger(__name__)
 
 Register = Callable[[EdgePlan], Awaitable[None]]
@@ -63,9 +65,11 @@ class Reloading:
         register: Register,
         swap: Callable[[RunningPlan], None],
         environment: Mapping[str, str],
+        tenant: str,
         clock: Clock,
     ) -> None:
         self._path = path
+        self._tenant = tenant
         self._keeper = keeper
         self._buckets = buckets
         self._register = register
@@ -113,7 +117,7 @@ class Reloading:
         compiled = await asyncio.to_thread(
             compile_text, data, surroundings=Surroundings(self._environment, read_value)
         )
-        plan = compiled.usable(str(self._path))
+        plan = self._ours(compiled.usable(str(self._path)))
         before = self.running
         if before is not None and (changes := restart_changes(before.plan, plan)):
             self.status.restart = changes
@@ -136,6 +140,14 @@ class Reloading:
         counts["ok"] = counts.get("ok", 0) + 1
         self.status = ReloadStatus(plan.fingerprint, running.generation, running.loaded_unix_ns, counts=counts)
         return running
+
+    def _ours(self, plan: EdgePlan) -> EdgePlan:
+        """The plan for our tenant; a file that names none is everybody's."""
+        if plan.tenant == self._tenant:
+            return plan
+        if plan.tenant == UNNAMED:
+            return replace(plan, tenant=self._tenant)
+        raise RestartRequired(f"The file is of the tenant {plan.tenant}, and this gateway of {self._tenant}.")
 
     def _failed(self, reason: str, detail: str) -> None:
         self.status.failed = f"{reason}: {detail}"

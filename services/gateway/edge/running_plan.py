@@ -46,6 +46,7 @@ class RunningPlan:
     table: RouteTable
     routes: tuple[RunningRoute, ...]
     trusted: tuple[Network, ...]
+    secrets: SecretTable
     generation: int
     loaded_unix_ns: int
 
@@ -92,6 +93,7 @@ def run_plan(
         table=RouteTable(plan.routes),
         routes=tuple(running),
         trusted=tuple(ipaddress.ip_network(each) for each in plan.ingress.trusted_proxies),
+        secrets=secrets,
         generation=generation,
         loaded_unix_ns=now_unix_ns,
     )
