@@ -500,12 +500,15 @@ class ReplayWindow:
 
     def __init__(self, *, capacity: int, share_per_owner: int) -> None: ...
     def sift(
-        self, batches: list[tuple[bytes, bytes]], now_ns: int, *, closed: bool = False
+        self, batches: list[tuple[bytes, bytes, bytes, int]], now_ns: int, *, closed: bool = False
     ) -> list[tuple[bytes, int, bytes, bytes, bytes]]:
-        """For each (keys, runs): a Verdict per message, how many are new, and keys and runs of those alone.
+        """For each batch: a Verdict per message, how many are new, and keys and runs of those alone.
 
-        Nothing is remembered; the second of two with one key in this call is a duplicate. While `closed`, nothing
-        new is let in. Last, for every duplicate and conflict, 16 bytes as `<IiQ`: its number, and where the first
+        A batch is (keys, runs, groups, number of the send). `groups` is empty, or has four bytes a message: twice the
+        number of its group in the send, and 1 more where duplicates refuse the group. Of a refused group nothing is
+        new, and what would have been has no Verdict. Nothing is remembered; the second of two with one key in this
+        call is a duplicate. While `closed`, nothing new is let in. Last, for every duplicate and conflict, 16 bytes as
+        `<IiQ`: its number, and where the first
         is: (-1, msg_id) when it was stored before, else (batch of this call, position among what is new in it).
         ValueError when keys and runs do not match.
         """
@@ -678,6 +681,38 @@ def read_single(run: bytes) -> tuple[str, str, str, str, str, str, bytes, str, i
 def request_topic(request: bytes) -> str:
     """The topic of a serialised SendRequest; ValueError when it names none."""
 
+def group_topics(request: bytes) -> list[str]:
+    """Every topic of a serialised SendAllRequest, each once; ValueError when it cannot be read."""
+
+def read_message_groups(
+    request: bytes,
+    *,
+    topics: list[tuple[str, int]],
+    source: str,
+    cert_serial: str,
+    scope: str,
+    now_unix_ns: int,
+    secret: bytes,
+    skip: list[int],
+) -> tuple[
+    tuple[
+        list[tuple[int, int, int, int, bytes, bytes, list[int], bytes]],
+        list[tuple[int, int, int, int, int]],
+        list[int],
+        list[tuple[int, str, str]],
+        bool,
+    ]
+    | None,
+    tuple[int, str, str] | None,
+]:
+    """The groups of a serialised SendAllRequest but those of `skip`, by topic; `topics` with their shards.
+
+    Batches: (number of the topic, shard, delay_ms, replay_ms, runs, keys, places of the copies in the answer, groups
+    for a ReplayWindow). Then what each group asks for: (group, topic, shard, copies, bytes at most); the copies of
+    every group; groups that are refused for what is in them: (group, reason, sentence); and whether anything has a
+    key. Or none of it, and why not: (-1, reason, sentence).
+    """
+
 def read_new_messages(
     request: bytes,
     *,
@@ -688,8 +723,8 @@ def read_new_messages(
     now_unix_ns: int,
     secret: bytes,
     shards: int,
-) -> tuple[list[tuple[int, int, bytes, bytes, list[int]]], tuple[int, str, str] | None]:
-    """The messages of a serialised SendRequest as batches: (shard, delay_ms, runs, keys, numbers in the request).
+) -> tuple[list[tuple[int, int, int, bytes, bytes, list[int]]], tuple[int, str, str] | None]:
+    """The messages of a serialised SendRequest as batches: (shard, delay_ms, replay_ms, runs, keys, their numbers).
 
     Within a shard, batches stand in the order of their messages; `keys` is for a ReplayWindow and empty for
     messages without. Or no batches, and why not: (number of the message or -1, reason, sentence).

@@ -67,6 +67,7 @@ class MailboxApp(HostedService):
             delivery=parts.delivery,
             intake=parts.intake,
             message_intake=parts.message_intake,
+            group_intake=parts.group_intake,
             receiving=parts.receiving,
             settlements=parts.settlements,
             capabilities=self.capabilities,

@@ -15,7 +15,9 @@ from services.mailbox.delivery.receiving import Receiving
 from services.mailbox.delivery.waiters import Waiters
 from services.mailbox.intake.batch_intake import BatchIntake
 from services.mailbox.intake.commits import CLOSE_SECONDS, Commits
+from services.mailbox.intake.message_groups import GroupIntake
 from services.mailbox.intake.new_messages import MessageIntake
+from services.mailbox.intake.send_commit import SendCommit
 from services.mailbox.oversight.change_requests import Oversight
 from services.mailbox.oversight.listing import Listing
 from services.mailbox.retention.batch_rewrite import BatchRewrite
@@ -51,6 +53,7 @@ class MailboxParts:
     receiving: Receiving
     intake: BatchIntake
     message_intake: MessageIntake
+    group_intake: GroupIntake
     events: EventJournal
 
 
@@ -119,10 +122,16 @@ async def compose_parts(
         empty_topics=EmptyTopics(delivery=delivery, listing=listing, store=store, awaited=waiters.waiting),
     )
     receiving = Receiving(delivery=delivery, rows=rows, waiters=waiters, stopping=stopping, clock=clock)
-    intake = BatchIntake(store=store, commits=commits, delivery=delivery, rows=rows, clock=clock)
-    message_intake = MessageIntake(
-        store=store, commits=commits, delivery=delivery, intake=intake, clock=clock
+    intake = BatchIntake(
+        store=store, commits=commits, delivery=delivery, settlements=settlements, rows=rows, clock=clock
     )
+    storing = SendCommit(
+        commits=commits, delivery=delivery, intake=intake, settlements=settlements, rows=rows
+    )
+    message_intake = MessageIntake(
+        store=store, commits=commits, delivery=delivery, storing=storing, clock=clock
+    )
+    group_intake = GroupIntake(store=store, commits=commits, delivery=delivery, storing=storing, clock=clock)
     # After the server and before the store: every answered send is committed, every committed one is answered.
     host.at_stop("commits", commits.close, within_s=CLOSE_SECONDS)
     commits.start()
@@ -139,5 +148,6 @@ async def compose_parts(
         receiving=receiving,
         intake=intake,
         message_intake=message_intake,
+        group_intake=group_intake,
         events=events,
     )

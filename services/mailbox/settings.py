@@ -125,7 +125,8 @@ class MailboxSettings(Section):
         description="Rules of single topics, such as `acme/own/mail replay_ms=600000 shards=8; */bot ready_s=3600`; "
         "`*` is every tenant. Names: max_attempts, backoff_base_ms, backoff_max_ms, ready_s, ready_messages, "
         "inflight_visibilities, "
-        "delivered_s, delivered_messages, dlq_s, dlq_messages, replay_ms, shards.",
+        "delivered_s, delivered_messages, dlq_s, dlq_messages, replay_ms, shards, capacity, when_full (refuse or "
+        "bury-oldest). The rules that a tenant has written for a topic of its own come before these.",
     )
     window_batches: int = Field(
         default=1024,

@@ -46,6 +46,7 @@ class DeadReason:
     NACK = "nack-dead"
     EXPIRED = "expired"
     INTEGRITY = "integrity"
+    OVERFLOW = "overflow"
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,9 @@ class NewBatch:
     """Of its topic; the messages of a batch share one."""
     not_before_unix_ns: int = 0
     """Not to be delivered earlier; 0 at once."""
+    groups: bytes = b""
+    """Four bytes a message, little-endian: twice the number of its group in the send, and 1 more where duplicates
+    refuse the group. Of a group that is refused nothing is stored. Empty where every message is for itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +297,8 @@ class MailboxStore(Protocol):
         """Cut batches with keys down to what is new; codes say what became of the rest.
 
         DUPLICATE, CONFLICT for another payload, or SATURATED when the keys take up all their room; codes are
-        then complete. Of two messages with one key in one call, the second is the duplicate. Remembers nothing
+        then complete. Of a group with a message that is refused nothing is new: what would have been has code 0, and
+        leaves no key. Of two messages with one key in one call, the second is the duplicate. Remembers nothing
         itself: call it on the committing thread, and `commit` with what it returned right after it.
         """
         ...

@@ -28,6 +28,7 @@ MAX_REQUEST_BYTES = 1 << 20
 CALL_BYTES = 512 << 10
 CALL_GROUPS = 500
 CALL_COPIES = 4000
+COPIED_BYTES = 8 << 20
 CALLS_AT_ONCE = 2
 """With fewer under way, what is sent goes at once; behind them it waits for company."""
 MOST_CALLS = 8
@@ -198,11 +199,13 @@ class GroupMailer(Closable):
 
     def _take(self) -> list[_Waiting]:
         """What goes into one call, in order."""
-        size = copies = 0
+        size = copies = copied = 0
         for number, one in enumerate(self._waiting):
             size += len(one.body)
             copies += one.copies
-            if number and (size > CALL_BYTES or copies > CALL_COPIES or number >= CALL_GROUPS):
+            copied += len(one.body) * one.copies
+            full = size > CALL_BYTES or copies > CALL_COPIES or copied > COPIED_BYTES
+            if number and (full or number >= CALL_GROUPS):
                 break
         else:
             number = len(self._waiting)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +130,37 @@ def test_I_2_first_outcome_is_told_with_its_message_id(opened: Open) -> None:
         -1,
         batch_id * 1024 + 1,
     )
+
+
+def test_of_a_group_everything_is_stored_or_nothing_and_the_next_send_sees_which(opened: Open) -> None:
+    sender = Sender(opened())
+    sender.send((1, "a"))
+
+    def grouped(*tags: int, send: Send) -> Send:
+        (batch,) = send.batches
+        return replace(
+            send, batches=(replace(batch, groups=b"".join(tag.to_bytes(4, "little") for tag in tags)),)
+        )
+
+    # Group 0 is new; 1 has a conflict; 2 refuses that its second message is known; 3 does not mind.
+    first = grouped(
+        0,
+        2,
+        2,
+        5,
+        5,
+        6,
+        6,
+        send=sender.batch((2, "a"), (3, "a"), (1, "b"), (4, "a"), (2, "a"), (1, "a"), (5, "a")),
+    )
+    second = sender.batch((3, "a"), (4, "other"), (5, "a"))
+    none = b"\0"
+    assert sender.commit(first, second) == [
+        NEW + none + CONFLICT + none + DUPLICATE + DUPLICATE + NEW,
+        NEW + NEW + DUPLICATE,
+    ]
+    assert stored(sender.store) == 5
+    assert sender.send((3, "a"), (4, "other"), (2, "a")) == DUPLICATE * 3
 
 
 def test_I_2_commit_that_failed_remembers_no_key(opened: Open) -> None:
@@ -300,7 +331,7 @@ def test_I_13_index_agrees_with_a_dict_that_forgets_nothing_early() -> None:
         ]
         messages = [(number, dice.choice([0, 0, 0, 1])) for number in numbers]
         keys = replay_keys(secret, "t", "a", [(b"%d" % number, b"%d" % mark) for number, mark in messages])
-        ((codes, fresh, left, _, _),) = window.sift([(keys, runs_for(len(messages)))], now)
+        ((codes, fresh, left, _, _),) = window.sift([(keys, runs_for(len(messages)), b"", 0)], now)
         expected = bytearray()
         surely = {number: one for number, one in twin.items() if one[1] >= now}
         maybe = {number: one for number, one in twin.items() if one[1] < now <= one[1] + 125_000_000}

@@ -194,7 +194,8 @@ async def test_G_7_payload_that_changed_behind_its_sender_is_in_the_dlq_and_in_n
     def flipping(*args: Any, **named: Any) -> Any:
         rows, fault = read_new_messages(*args, **named)
         return [
-            (shard, delay, runs.replace(b"second", b"secont"), *rest) for shard, delay, runs, *rest in rows
+            (shard, delay, window, runs.replace(b"second", b"secont"), *rest)
+            for shard, delay, window, runs, *rest in rows
         ], fault
 
     monkeypatch.setattr(new_messages, "read_new_messages", flipping)

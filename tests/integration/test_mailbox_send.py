@@ -233,7 +233,7 @@ async def test_topic_of_a_route_or_of_another_tenant_takes_nothing(
         (NewMessage(payload=b"x", delay_ms=1 << 31), "delay"),
         (NewMessage(payload=b"x", traceparent="zero"), "traceparent"),
         (NewMessage(payload=b"x", corr_id="0193a1b2-c3d4-4e5f-8a9b-0c1d2e3f4a5b"), "corr-id"),
-        (NewMessage(payload=bytes((256 << 10) + 1)), "oversized"),
+        (NewMessage(payload=bytes(1_044_481)), "oversized"),
     ],
 )
 async def test_C_8_message_that_breaks_a_rule_is_refused_with_the_rule(

@@ -93,7 +93,7 @@ def test_hashes_of_sent_messages_are_the_twins(
         shards=1,
     )
     assert fault is None
-    for _, _, runs, _, numbers in rows:
+    for _, _, _, runs, _, numbers in rows:
         response = framed(runs, topic=topic, attempt=attempt, shard=shard, stored=stored)
         chosen = [messages[number] for number in numbers]
         expected = [chain(topic, stored, k, p, {**a, "snavio.source": "acme/shop"}) for p, k, a in chosen]

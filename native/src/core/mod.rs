@@ -31,6 +31,7 @@ pub mod grants;
 pub mod intern;
 pub mod leased_batches;
 pub mod ledger;
+pub mod message_groups;
 pub mod new_messages;
 pub mod own_terms;
 pub mod page;

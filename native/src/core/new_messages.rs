@@ -10,12 +10,19 @@ use super::timestamp;
 use super::wire::{Field, Fields, Malformed, bytes_field_len, put_bytes, put_number};
 
 pub const MAX_MESSAGES: usize = 1000;
-pub const MAX_PAYLOAD_BYTES: usize = 256 << 10;
+/// What a frame of 1 MiB has room for, beside what describes the message.
+pub const MAX_PAYLOAD_BYTES: usize = (1 << 20) - (4 << 10);
 pub const MAX_KEY_BYTES: usize = 128;
 pub const MAX_ATTRS: usize = 32;
 pub const MAX_ATTR_NAME_BYTES: usize = 64;
 pub const MAX_ATTR_VALUE_BYTES: usize = 1024;
-const LEASED_RUN: u32 = 5;
+pub const MAX_CONTENT_BYTES: usize = 64;
+/// Of a key, in milliseconds.
+pub const REPLAY_MS: std::ops::RangeInclusive<u32> = 1000..=604_800_000;
+/// Before `idem_content` in what is compared, where a command has its name; no name has this character.
+const CONTENT: &[u8] = b"\0";
+pub const LEASED_RUN: u32 = 5;
+pub const COMMAND: u32 = 5;
 
 /// Refusal of a request: the number of the message at fault, if there is one, and a sentence about it.
 #[derive(Debug, PartialEq, Eq)]
@@ -31,7 +38,7 @@ impl From<Malformed> for MessageRefused {
     }
 }
 
-fn whole(reason: &'static str, sentence: &'static str) -> MessageRefused {
+pub fn whole(reason: &'static str, sentence: &'static str) -> MessageRefused {
     MessageRefused { index: None, reason, sentence }
 }
 
@@ -51,6 +58,8 @@ pub struct Sender<'a> {
 pub struct MessageRow {
     pub shard: u32,
     pub delay_ms: u32,
+    /// How long their keys are known; 0 for the topic's replay window.
+    pub replay_ms: u32,
     pub runs: Vec<u8>,
     /// A column per message if they have keys, see `replay`; otherwise empty.
     pub keys: Vec<u8>,
@@ -59,17 +68,37 @@ pub struct MessageRow {
 }
 
 #[derive(Default)]
-struct NewMessage<'a> {
+pub struct NewMessage<'a> {
     payload: &'a [u8],
     idem_key: &'a str,
     attrs: Vec<(&'a str, &'a str)>,
     partition_key: &'a str,
-    delay_ms: u32,
     content_type: &'a str,
     traceparent: &'a str,
     corr_id: &'a str,
     /// As the sender made it; empty if it made none.
     payload_hash: &'a [u8],
+    pub replay_ms: u32,
+    idem_content: &'a [u8],
+    pub delay_ms: u32,
+}
+
+impl NewMessage<'_> {
+    pub fn keyed(&self) -> bool {
+        !self.idem_key.is_empty()
+    }
+
+    /// The shard of a topic that it belongs to.
+    pub fn shard(&self, topic: &str, shards: u32) -> u32 {
+        shard_of(if self.partition_key.is_empty() { topic } else { self.partition_key }, shards)
+    }
+
+    /// Appends its column, see `replay`.
+    pub fn put_column(&self, fingerprints: &mut Fingerprints<'_>, out: &mut Vec<u8>) {
+        let (name, content) =
+            if self.idem_content.is_empty() { (&[][..], self.payload) } else { (CONTENT, self.idem_content) };
+        fingerprints.put(out, self.idem_key.as_bytes(), name, content);
+    }
 }
 
 /// The topic of a request, so that its rules can be looked up.
@@ -113,11 +142,11 @@ pub fn read_new_messages(
     sort(&messages, sender, secret, shards)
 }
 
-type Fault = (&'static str, &'static str);
-const UNREADABLE: Fault =
+pub type Fault = (&'static str, &'static str);
+pub const UNREADABLE: Fault =
     ("malformed", "The message cannot be read: a field is unknown, repeated or out of order.");
 
-fn read_new_message(bytes: &[u8]) -> Result<NewMessage<'_>, Fault> {
+pub fn read_new_message(bytes: &[u8]) -> Result<NewMessage<'_>, Fault> {
     let mut message = NewMessage::default();
     let mut fields = Fields::new(bytes);
     let mut last = 0;
@@ -143,6 +172,8 @@ fn put_field<'a>(message: &mut NewMessage<'a>, field: &Field<'a>) -> Result<(), 
         7 => message.traceparent = field.text()?,
         8 => message.corr_id = field.text()?,
         9 => message.payload_hash = field.bytes()?,
+        10 => message.replay_ms = u32::try_from(field.varint()?).map_err(|_| Malformed)?,
+        11 => message.idem_content = field.bytes()?,
         _ => return Err(Malformed),
     }
     Ok(())
@@ -167,10 +198,18 @@ fn check(message: &mut NewMessage<'_>) -> Result<(), Fault> {
     let visible =
         |text: &str| text.len() <= MAX_KEY_BYTES && text.bytes().all(|byte| byte.is_ascii_graphic());
     if message.payload.len() > MAX_PAYLOAD_BYTES {
-        return Err(("oversized", "A payload has at most 262144 bytes."));
+        return Err(("oversized", "A payload has at most 1044480 bytes."));
     }
     if !visible(message.idem_key) {
         return Err(("idem-key", "An idem_key is at most 128 visible ASCII characters."));
+    }
+    if message.replay_ms != 0 && !(message.keyed() && REPLAY_MS.contains(&message.replay_ms)) {
+        return Err(("replay-ms", "replay_ms is 1000 to 604800000, of a message with an idem_key."));
+    }
+    if !message.idem_content.is_empty()
+        && !(message.keyed() && message.idem_content.len() <= MAX_CONTENT_BYTES)
+    {
+        return Err(("idem-content", "idem_content has at most 64 bytes, of a message with an idem_key."));
     }
     if !visible(message.partition_key) {
         return Err(("partition-key", "A partition_key is at most 128 visible ASCII characters."));
@@ -237,26 +276,32 @@ fn sort(
     let mut fingerprints = Fingerprints::new(secret, sender.topic, sender.scope);
     let mut rows: Vec<(MessageRow, bool, Vec<u8>)> = Vec::new();
     for (index, message) in messages.iter().enumerate() {
-        let key = if message.partition_key.is_empty() { sender.topic } else { message.partition_key };
-        let shard = shard_of(key, shards);
-        let keyed = !message.idem_key.is_empty();
-        // A row has one shard and one delay, and all of it keys or none. Only the last row of a shard is added to:
+        let shard = message.shard(sender.topic, shards);
+        let keyed = message.keyed();
+        // A row has one shard, one delay and one window, and all of it keys or none. Only the last row of a shard is added to:
         // within a shard, what came first is stored first.
         let last = rows.iter_mut().rev().find(|(row, ..)| row.shard == shard);
         let row = match last {
-            Some(row) if row.0.delay_ms == message.delay_ms && row.1 == keyed => row,
+            Some(row)
+                if row.0.delay_ms == message.delay_ms
+                    && row.1 == keyed
+                    && row.0.replay_ms == message.replay_ms =>
+            {
+                row
+            }
             _ => {
-                let row = MessageRow { shard, delay_ms: message.delay_ms, ..MessageRow::default() };
+                let (delay_ms, replay_ms) = (message.delay_ms, message.replay_ms);
+                let row = MessageRow { shard, delay_ms, replay_ms, ..MessageRow::default() };
                 rows.push((row, keyed, head_of(sender)));
                 let at = rows.len() - 1;
                 &mut rows[at]
             }
         };
         let command = write(message, sender).map_err(|_| whole("no-randomness", "No id could be made."))?;
-        put_bytes(&mut row.2, 5, &command);
+        put_bytes(&mut row.2, COMMAND, &command);
         row.0.indices.push(index as u32);
         if keyed {
-            fingerprints.put(&mut row.0.keys, message.idem_key.as_bytes(), &[], message.payload);
+            message.put_column(&mut fingerprints, &mut row.0.keys);
         }
     }
     let finish = |(mut row, _, body): (MessageRow, bool, Vec<u8>)| {
@@ -267,7 +312,7 @@ fn sort(
     Ok(rows.into_iter().map(finish).collect())
 }
 
-fn head_of(sender: &Sender<'_>) -> Vec<u8> {
+pub fn head_of(sender: &Sender<'_>) -> Vec<u8> {
     let mut head = Vec::new();
     put_bytes(&mut head, 1, sender.source.as_bytes());
     if !sender.cert_serial.is_empty() {
@@ -278,7 +323,7 @@ fn head_of(sender: &Sender<'_>) -> Vec<u8> {
 }
 
 /// As a command's fields, with those of a message behind them; `leased_batches` reads both.
-fn write(message: &NewMessage<'_>, sender: &Sender<'_>) -> Result<Vec<u8>, getrandom::Error> {
+pub fn write(message: &NewMessage<'_>, sender: &Sender<'_>) -> Result<Vec<u8>, getrandom::Error> {
     let mut out = Vec::with_capacity(message.payload.len() + 160);
     if message.corr_id.is_empty() {
         put_bytes(&mut out, 1, uuid_text(&uuid7()?).as_bytes());
@@ -369,7 +414,7 @@ mod tests {
     fn what_is_unknown_twice_or_too_large_is_refused_by_its_number() {
         let good = message(b"x", "k", "");
         let mut unknown = good.clone();
-        put_bytes(&mut unknown, 10, b"?");
+        put_bytes(&mut unknown, 12, b"?");
         let mut twice = good.clone();
         put_bytes(&mut twice, 2, b"k");
         let large = message(&vec![0; MAX_PAYLOAD_BYTES + 1], "", "");
@@ -384,6 +429,48 @@ mod tests {
         assert_eq!(open(&request(&[attr]), 1).unwrap_err().reason, "attrs");
         assert_eq!(open(&request(&[]), 1).unwrap_err().reason, "empty");
         assert_eq!(open(&request(&vec![good; 1001]), 1).unwrap_err().reason, "too-many");
+    }
+
+    #[test]
+    fn keys_of_another_window_are_in_a_row_of_their_own_and_content_takes_the_payloads_place() {
+        let with = |payload: &[u8], key: &str, replay_ms: u64, content: &[u8]| {
+            let mut one = message(payload, key, "");
+            if replay_ms > 0 {
+                put_number(&mut one, 10, replay_ms);
+            }
+            if !content.is_empty() {
+                put_bytes(&mut one, 11, content);
+            }
+            one
+        };
+        let rows = open(
+            &request(&[
+                with(b"x", "a", 0, b""),
+                with(b"x", "b", 2000, b""),
+                with(b"y", "c", 2000, b"same"),
+                with(b"z", "c", 2000, b"same"),
+                with(b"same", "c", 2000, b""),
+            ]),
+            1,
+        )
+        .unwrap();
+        assert_eq!(
+            rows.iter().map(|row| (row.replay_ms, row.indices.len())).collect::<Vec<_>>(),
+            [(0, 1), (2000, 4)]
+        );
+        let columns: Vec<&[u8]> = rows[1].keys.chunks(32).collect();
+        assert_eq!(columns[1], columns[2], "the content is compared, not the payload");
+        assert_eq!(columns[1][..16], columns[3][..16]);
+        assert_ne!(columns[1][16..24], columns[3][16..24], "a payload is not another's content");
+        for (bad, reason) in [
+            (with(b"x", "", 2000, b""), "replay-ms"),
+            (with(b"x", "k", 999, b""), "replay-ms"),
+            (with(b"x", "k", 604_800_001, b""), "replay-ms"),
+            (with(b"x", "", 0, b"c"), "idem-content"),
+            (with(b"x", "k", 0, &[0; 65]), "idem-content"),
+        ] {
+            assert_eq!(open(&request(&[bad]), 1).unwrap_err().reason, reason);
+        }
     }
 
     #[test]

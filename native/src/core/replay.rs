@@ -153,6 +153,39 @@ pub struct Sifted {
     pub firsts: Vec<(u32, First)>,
 }
 
+/// Columns that `sift` is asked about, of one batch.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    pub columns: &'a [u8],
+    /// Little-endian, four bytes a message: twice the number of its group, and 1 more where duplicates refuse the
+    /// group. Of a group nothing is new if anything of it is refused. Empty where every message is for itself.
+    pub groups: &'a [u8],
+    /// The send that it belongs to, whose batches stand together; groups are numbered within it.
+    pub send: u32,
+}
+
+impl<'a> Asked<'a> {
+    pub fn ungrouped(columns: &'a [u8]) -> Self {
+        Self { columns, groups: &[], send: 0 }
+    }
+
+    fn group(&self, index: usize) -> u32 {
+        let bytes = self.groups.get(index * 4..index * 4 + 4);
+        bytes.and_then(|four| four.try_into().ok()).map_or(u32::MAX, u32::from_le_bytes)
+    }
+}
+
+/// What one call of `sift` has let in so far.
+#[derive(Default)]
+struct LetIn {
+    here: HashMap<Key, (u32, u32, [u8; 8]), FixedState>,
+    by_owner: HashMap<[u8; 8], usize, FixedState>,
+    count: usize,
+}
+
+/// In place of a key: the message has none, and is new whatever is known.
+const KEYLESS: Key = [0; 16];
+
 /// The keys of a store. Times are nanoseconds of one clock that never steps back.
 pub struct ReplayWindow {
     capacity: usize,
@@ -193,50 +226,113 @@ impl ReplayWindow {
 
     /// Says of every message of `batches` whether it is new. Nothing is remembered yet; of two messages with one key
     /// in the same call, the second is a duplicate of the first. While `closed`, nothing new is let in.
-    pub fn sift(&mut self, batches: &[&[u8]], now_ns: i64, closed: bool) -> Vec<Sifted> {
+    pub fn sift(&mut self, batches: &[Asked<'_>], now_ns: i64, closed: bool) -> Vec<Sifted> {
         self.pass(now_ns);
-        let wanted: usize = batches.iter().map(|columns| columns.len() / COLUMN).sum();
+        let wanted: usize = batches.iter().map(|one| one.columns.len() / COLUMN).sum();
         // Expired keys may still take up room; when room is needed, all of them are dropped.
         while self.live + wanted > self.capacity && self.give_back(usize::MAX) > 0 {}
-        let mut here: HashMap<Key, (u32, u32, [u8; 8]), FixedState> = HashMap::default();
-        let mut taken: HashMap<[u8; 8], usize, FixedState> = HashMap::default();
-        let mut taken_in_all = 0;
-        let mut sifted = Vec::with_capacity(batches.len());
-        for (batch, columns) in (0u32..).zip(batches) {
-            let mut found = Sifted { columns: Vec::with_capacity(columns.len()), ..Sifted::default() };
-            for (index, column) in (0u32..).zip(columns.chunks_exact(COLUMN)) {
-                let (key, payload, owner) = split(column);
-                let known = match self.find(&key) {
-                    Some(entry) => Some((First::Stored(entry.msg_id), entry.payload)),
-                    None => here.get(&key).map(|(batch, at, held)| (First::Here(*batch, *at), *held)),
-                };
-                let code = match known {
-                    Some((first, held)) => {
-                        found.firsts.push((index, first));
-                        if held == payload { DUPLICATE } else { CONFLICT }
+        let mut let_in = LetIn::default();
+        let mut sifted: Vec<Sifted> = batches
+            .iter()
+            .map(|one| Sifted { codes: vec![0; one.columns.len() / COLUMN], ..Sifted::default() })
+            .collect();
+        let mut first = 0;
+        for send in batches.chunk_by(|one, next| one.send == next.send) {
+            let end = first + send.len();
+            if send.iter().all(|one| one.groups.is_empty()) {
+                for batch in first..end {
+                    for index in 0..sifted[batch].codes.len() {
+                        self.judge(batches, &mut sifted, &mut let_in, (batch, index), closed);
                     }
-                    None => {
-                        let own = taken.entry(owner).or_default();
-                        if closed
-                            || self.live + taken_in_all >= self.capacity
-                            || self.held_by(&owner) + *own >= self.share_per_owner
-                        {
-                            SATURATED
-                        } else {
-                            *own += 1;
-                            taken_in_all += 1;
-                            here.insert(key, (batch, found.fresh as u32, payload));
-                            found.fresh += 1;
-                            found.columns.extend_from_slice(column);
-                            DELIVERED
-                        }
-                    }
-                };
-                found.codes.push(code);
+                }
+            } else {
+                self.judge_groups(batches, &mut sifted, &mut let_in, first..end, closed);
             }
-            sifted.push(found);
+            first = end;
         }
+        finish(batches, &mut sifted);
         sifted
+    }
+
+    /// Judges the batches of one send, group by group: a group sees what earlier ones have left, and leaves nothing if
+    /// any of it is refused.
+    fn judge_groups(
+        &self,
+        batches: &[Asked<'_>],
+        sifted: &mut [Sifted],
+        let_in: &mut LetIn,
+        send: std::ops::Range<usize>,
+        closed: bool,
+    ) {
+        let mut items: Vec<(u32, usize, usize)> = send
+            .flat_map(|batch| (0..batches[batch].columns.len() / COLUMN).map(move |index| (batch, index)))
+            .map(|(batch, index)| (batches[batch].group(index), batch, index))
+            .collect();
+        items.sort_by_key(|(group, ..)| *group);
+        for group in items.chunk_by(|one, next| one.0 == next.0) {
+            let refuse_duplicates = group[0].0 & 1 == 1;
+            let mut refused = false;
+            for &(_, batch, index) in group {
+                let code = self.judge(batches, sifted, let_in, (batch, index), closed);
+                refused |= code != DELIVERED && (code != DUPLICATE || refuse_duplicates);
+            }
+            if !refused {
+                continue;
+            }
+            for &(_, batch, index) in group {
+                let code = &mut sifted[batch].codes[index];
+                if *code != DELIVERED {
+                    continue;
+                }
+                *code = 0;
+                let (key, _, owner) = split(column(batches, batch, index));
+                if key != KEYLESS && let_in.here.remove(&key).is_some() {
+                    let_in.count -= 1;
+                    *let_in.by_owner.entry(owner).or_default() -= 1;
+                }
+            }
+        }
+    }
+
+    /// Judges one message by what is known and by what this call has let in.
+    fn judge(
+        &self,
+        batches: &[Asked<'_>],
+        sifted: &mut [Sifted],
+        let_in: &mut LetIn,
+        (batch, index): (usize, usize),
+        closed: bool,
+    ) -> u8 {
+        let (key, payload, owner) = split(column(batches, batch, index));
+        let found = &mut sifted[batch];
+        let known = match self.find(&key) {
+            _ if key == KEYLESS => None,
+            Some(entry) => Some((First::Stored(entry.msg_id), entry.payload)),
+            None => let_in.here.get(&key).map(|(batch, at, held)| (First::Here(*batch, *at), *held)),
+        };
+        let code = match known {
+            Some((first, held)) => {
+                found.firsts.push((index as u32, first));
+                if held == payload { DUPLICATE } else { CONFLICT }
+            }
+            None if key == KEYLESS => DELIVERED,
+            None => {
+                let own = let_in.by_owner.entry(owner).or_default();
+                if closed
+                    || self.live + let_in.count >= self.capacity
+                    || self.held_by(&owner) + *own >= self.share_per_owner
+                {
+                    SATURATED
+                } else {
+                    *own += 1;
+                    let_in.count += 1;
+                    let_in.here.insert(key, (batch as u32, index as u32, payload));
+                    DELIVERED
+                }
+            }
+        };
+        found.codes[index] = code;
+        code
     }
 
     /// Remembers messages 0, 1, … of a stored batch for `window_ns` from `at_ns` on.
@@ -250,6 +346,9 @@ impl ReplayWindow {
         let mut last: Option<([u8; 8], u32)> = None;
         for (number, column) in (0u64..).zip(columns.chunks_exact(COLUMN)) {
             let (key, payload, owner) = split(column);
+            if key == KEYLESS {
+                continue;
+            }
             let owner = match last {
                 Some((name, known)) if name == owner => known,
                 _ => self.owner(owner),
@@ -259,7 +358,9 @@ impl ReplayWindow {
             self.put(Entry { key, payload, msg_id, until, owner });
             keys.push(key);
         }
-        self.by_tick.entry(until).or_default().append(&mut keys);
+        if !keys.is_empty() {
+            self.by_tick.entry(until).or_default().append(&mut keys);
+        }
     }
 
     fn put(&mut self, entry: Entry) {
@@ -367,6 +468,42 @@ impl ReplayWindow {
     }
 }
 
+/// The column of one message.
+fn column<'a>(batches: &[Asked<'a>], batch: usize, index: usize) -> &'a [u8] {
+    &batches[batch].columns[index * COLUMN..(index + 1) * COLUMN]
+}
+
+/// What is new of each batch, and where the first ones stand among what is new; those that are not new after all are
+/// left out.
+fn finish(batches: &[Asked<'_>], sifted: &mut [Sifted]) {
+    let mut ranks: Vec<Vec<u32>> = Vec::with_capacity(sifted.len());
+    for (batch, found) in sifted.iter_mut().enumerate() {
+        let mut rank = Vec::with_capacity(found.codes.len());
+        found.columns.reserve_exact(found.codes.len() * COLUMN);
+        for index in 0..found.codes.len() {
+            rank.push(found.fresh as u32);
+            if found.codes[index] == DELIVERED {
+                found.fresh += 1;
+                found.columns.extend_from_slice(column(batches, batch, index));
+            }
+        }
+        ranks.push(rank);
+    }
+    let new: Vec<Vec<bool>> =
+        sifted.iter().map(|found| found.codes.iter().map(|code| *code == DELIVERED).collect()).collect();
+    for found in sifted {
+        found.firsts.retain_mut(|(_, first)| match first {
+            First::Stored(_) => true,
+            First::Here(batch, at) => {
+                let (batch, index) = (*batch as usize, *at as usize);
+                *at = ranks[batch][index];
+                new[batch][index]
+            }
+        });
+        found.firsts.sort_by_key(|(index, _)| *index);
+    }
+}
+
 /// Table and hash within it. Keys are uniform and secret, so their bytes do.
 #[inline]
 fn place(key: &Key) -> (usize, u64) {
@@ -398,7 +535,7 @@ mod tests {
     }
 
     fn codes(window: &mut ReplayWindow, columns: &[u8], now: i64) -> Vec<u8> {
-        window.sift(&[columns], now, false).remove(0).codes
+        window.sift(&[Asked::ungrouped(columns)], now, false).remove(0).codes
     }
 
     #[test]
@@ -409,7 +546,7 @@ mod tests {
         assert_eq!(codes(&mut window, &first, 0), [DELIVERED], "nothing is remembered before it is stored");
         window.remember(&first, 5, 0, 300 * S);
         for now in [0, 299 * S, 300 * S] {
-            let found = window.sift(&[&first, &other], now, false);
+            let found = window.sift(&[&first, &other].map(|one| Asked::ungrouped(one)), now, false);
             assert_eq!((found[0].codes[0], found[1].codes[0]), (DUPLICATE, CONFLICT));
             assert_eq!(found[0].firsts, [(0, First::Stored(5 * 1024))]);
             assert!(found[0].columns.is_empty() && found[0].fresh == 0);
@@ -431,7 +568,7 @@ mod tests {
         let [a, b, c] = ["1", "2", "3"].map(|key| column("a/b", key, "x"));
         let first = [a.clone(), b.clone(), a.clone()].concat();
         let second = [c, b, column("a/b", "1", "other")].concat();
-        let found = window.sift(&[&first, &second], 0, false);
+        let found = window.sift(&[&first, &second].map(|one| Asked::ungrouped(one)), 0, false);
         assert_eq!(found[0].codes, [DELIVERED, DELIVERED, DUPLICATE]);
         assert_eq!(found[0].firsts, [(2, First::Here(0, 0))]);
         assert_eq!(found[1].codes, [DELIVERED, DUPLICATE, CONFLICT]);
@@ -443,7 +580,7 @@ mod tests {
     fn a_full_table_refuses_and_evicts_nothing() {
         let mut window = ReplayWindow::new(3, 3);
         let all: Vec<u8> = (0..5).flat_map(|key| column("a/b", &key.to_string(), "x")).collect();
-        let found = window.sift(&[&all], 0, false).remove(0);
+        let found = window.sift(&[Asked::ungrouped(&all)], 0, false).remove(0);
         assert_eq!(found.codes, [DELIVERED, DELIVERED, DELIVERED, SATURATED, SATURATED]);
         window.remember(&found.columns, 1, 0, 10 * S);
         assert_eq!(codes(&mut window, &all, 10 * S), [DUPLICATE, DUPLICATE, DUPLICATE, SATURATED, SATURATED]);
@@ -454,7 +591,10 @@ mod tests {
             "capacity counts what is new"
         );
         assert_eq!(codes(&mut window, &all[3 * COLUMN..], 11 * S), [DELIVERED, DELIVERED]);
-        assert_eq!(window.sift(&[&all[3 * COLUMN..]], 11 * S, true)[0].codes, [SATURATED, SATURATED]);
+        assert_eq!(
+            window.sift(&[Asked::ungrouped(&all[3 * COLUMN..])], 11 * S, true)[0].codes,
+            [SATURATED, SATURATED]
+        );
     }
 
     #[test]
@@ -464,7 +604,7 @@ mod tests {
             .iter()
             .flat_map(|(s, k)| column(s, k, "x"))
             .collect();
-        let found = window.sift(&[&columns], 0, false).remove(0);
+        let found = window.sift(&[Asked::ungrouped(&columns)], 0, false).remove(0);
         assert_eq!(found.codes, [DELIVERED, DELIVERED, SATURATED, DELIVERED]);
         window.remember(&found.columns, 1, 0, 10 * S);
         assert_eq!(codes(&mut window, &column("a/e", "9", "x"), S), [SATURATED]);
@@ -481,7 +621,7 @@ mod tests {
         window.now_ns = 2 * S;
         window.remember(&key, 2, 2 * S, 10 * S);
         assert_eq!(window.len(), 1);
-        let found = window.sift(&[&key], 9 * S, false).remove(0);
+        let found = window.sift(&[Asked::ungrouped(&key)], 9 * S, false).remove(0);
         assert_eq!((found.codes[0], found.firsts[0].1), (DUPLICATE, First::Stored(2048)));
         assert_eq!(window.len(), 1);
     }
@@ -497,6 +637,52 @@ mod tests {
         assert_eq!(codes(&mut window, &many[..COLUMN], 0), [DELIVERED]);
         codes(&mut window, &probe, 5 * S);
         assert_eq!((window.len(), window.by_tick.len()), (0, 0));
+    }
+
+    fn groups(numbers: &[u32]) -> Vec<u8> {
+        numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+    }
+
+    #[test]
+    fn of_a_group_all_is_new_or_nothing_and_what_it_would_have_left_is_not_known() {
+        let mut window = ReplayWindow::new(100, 100);
+        window.remember(&column("a/b", "old", "x"), 7, 0, 300 * S);
+        let keyless = vec![0; COLUMN];
+        let [old, other, one, two] = [("old", "x"), ("old", "other"), ("one", "x"), ("two", "x")]
+            .map(|(key, x)| column("a/b", key, x));
+        // Group 0 is new in both batches; 1 has a conflict in the second; 2 has the key that 1 would have left; 3
+        // knows its key from before and refuses that; 4 does not mind.
+        let first = [one.clone(), two.clone(), two.clone(), keyless.clone(), old.clone()].concat();
+        let second = [keyless.clone(), other, column("a/b", "three", "x"), old.clone(), keyless].concat();
+        let numbers = groups(&[0, 2, 4, 3 << 1 | 1, 4 << 1]);
+        let asked = [&first, &second].map(|columns| Asked { columns, groups: &numbers, send: 1 });
+        let found = window.sift(&asked, S, false);
+        assert_eq!(found[0].codes, [DELIVERED, 0, DELIVERED, 0, DUPLICATE]);
+        assert_eq!(found[1].codes, [DELIVERED, CONFLICT, DELIVERED, DUPLICATE, DELIVERED]);
+        assert_eq!((found[0].fresh, found[1].fresh), (2, 3));
+        assert_eq!(found[0].columns, [one, two].concat());
+        assert_eq!(found[1].firsts, [(1, First::Stored(7 * 1024)), (3, First::Stored(7 * 1024))]);
+        window.remember(&found[1].columns, 8, S, 300 * S);
+        assert_eq!(window.len(), 2, "what has no key is not remembered");
+        assert_eq!(codes(&mut window, &column("a/b", "three", "x"), S), [DUPLICATE]);
+        let third = Asked::ungrouped(&old);
+        assert_eq!(window.sift(&[third], S, false)[0].firsts, [(0, First::Stored(7 * 1024))]);
+    }
+
+    #[test]
+    fn a_later_group_of_the_call_is_a_duplicate_of_an_earlier_one_that_stands() {
+        let mut window = ReplayWindow::new(100, 100);
+        let key = column("a/b", "1", "x");
+        let columns = [key.clone(), key.clone(), column("a/b", "2", "x")].concat();
+        let asked = |numbers: &[u32]| groups(numbers);
+        let refusing = asked(&[1, 3, 3]);
+        let found = window.sift(&[Asked { columns: &columns, groups: &refusing, send: 1 }], 0, false);
+        assert_eq!(found[0].codes, [DELIVERED, DUPLICATE, 0]);
+        assert_eq!(found[0].firsts, [(1, First::Here(0, 0))]);
+        // Of a group that refuses itself, there is no first one.
+        let itself = asked(&[1, 1, 2]);
+        let found = window.sift(&[Asked { columns: &columns, groups: &itself, send: 1 }], 0, false);
+        assert_eq!((&found[0].codes[..], found[0].firsts.len()), (&[0, DUPLICATE, DELIVERED][..], 0));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::lock;
-use crate::core::replay::{self as core, COLUMN, Fingerprints, First, Sifted};
+use crate::core::replay::{self as core, Asked, COLUMN, Fingerprints, First, Sifted};
 use crate::core::sending::pick_runs;
 use crate::core::verdict::DELIVERED;
 use crate::core::wire::Malformed;
@@ -17,6 +17,8 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(replay_keys, module)?)
 }
 
+/// (keys, runs, groups, number of the send).
+type AskedBatch<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>, Bound<'py, PyBytes>, u32);
 type Told<'py> = (Bound<'py, PyBytes>, usize, Bound<'py, PyBytes>, Bound<'py, PyBytes>, Bound<'py, PyBytes>);
 
 #[pyclass(frozen, module = "snavio._native")]
@@ -36,15 +38,19 @@ impl ReplayWindow {
     fn sift<'py>(
         &self,
         py: Python<'py>,
-        batches: Vec<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)>,
+        batches: Vec<AskedBatch<'py>>,
         now_ns: i64,
         closed: bool,
     ) -> PyResult<Vec<Told<'py>>> {
-        let pairs: Vec<(&[u8], &[u8])> =
-            batches.iter().map(|(keys, runs)| (keys.as_bytes(), runs.as_bytes())).collect();
+        let mut pairs = Vec::with_capacity(batches.len());
+        for (keys, runs, groups, send) in &batches {
+            let asked = Asked { columns: keys.as_bytes(), groups: groups.as_bytes(), send: *send };
+            whole(asked)?;
+            pairs.push((asked, runs.as_bytes()));
+        }
         let sifted = py.detach(|| self.sift_all(&pairs, now_ns, closed))?;
         let mut told = Vec::with_capacity(batches.len());
-        for ((found, cut), (keys, runs)) in sifted.into_iter().zip(&batches) {
+        for ((found, cut), (keys, runs, ..)) in sifted.into_iter().zip(&batches) {
             let (keys, runs) = match cut {
                 Some(cut) => (PyBytes::new(py, &found.columns), PyBytes::new(py, &cut)),
                 None => (keys.clone(), runs.clone()),
@@ -73,7 +79,7 @@ impl ReplayWindow {
         at_ns: i64,
         window_ns: i64,
     ) -> PyResult<()> {
-        whole(keys)?;
+        whole(Asked::ungrouped(keys))?;
         py.detach(|| lock(&self.inner).remember(keys, batch_id, at_ns, window_ns));
         Ok(())
     }
@@ -91,16 +97,13 @@ impl ReplayWindow {
     /// The findings per batch, and the runs of the new messages unless all of them are new.
     fn sift_all(
         &self,
-        pairs: &[(&[u8], &[u8])],
+        pairs: &[(Asked<'_>, &[u8])],
         now_ns: i64,
         closed: bool,
     ) -> PyResult<Vec<(Sifted, Option<Vec<u8>>)>> {
-        for (keys, _) in pairs {
-            whole(keys)?;
-        }
-        let columns: Vec<&[u8]> = pairs.iter().map(|(keys, _)| *keys).collect();
-        let sifted = lock(&self.inner).sift(&columns, now_ns, closed);
-        let cut = |(found, (_, runs)): (Sifted, &(&[u8], &[u8]))| {
+        let asked: Vec<Asked<'_>> = pairs.iter().map(|(asked, _)| *asked).collect();
+        let sifted = lock(&self.inner).sift(&asked, now_ns, closed);
+        let cut = |(found, (_, runs)): (Sifted, &(Asked<'_>, &[u8]))| {
             if found.fresh == found.codes.len() {
                 return Ok((found, None));
             }
@@ -112,11 +115,12 @@ impl ReplayWindow {
     }
 }
 
-fn whole(keys: &[u8]) -> PyResult<()> {
-    if keys.len().is_multiple_of(COLUMN) {
+fn whole(asked: Asked<'_>) -> PyResult<()> {
+    let grouped = asked.groups.is_empty() || asked.groups.len() / 4 == asked.columns.len() / COLUMN;
+    if asked.columns.len().is_multiple_of(COLUMN) && grouped {
         return Ok(());
     }
-    Err(PyValueError::new_err("keys are not whole columns"))
+    Err(PyValueError::new_err("keys are not whole columns, or not as many as their groups"))
 }
 
 /// Fingerprints of (key, payload) pairs of one scope in one topic.

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from services.mailbox.access.quotas import QuotaTake
 from services.mailbox.delivery.batch_reader import BatchReader
 from services.mailbox.intake.commits import Commits, Committed, Outcome
+from services.mailbox.settle.settlements import Burials, Settlements
 from services.mailbox.state.bounds import TENANT_SHARE
 from services.mailbox.state.delivery import Delivery
-from services.mailbox.state.policy import BOUNDS
 from services.mailbox.state.topics import MILLISECOND
 from snavio.clock import Clock
+from snavio.domain.directory.topic_rule import BOUNDS
 from snavio.domain.verdict import Verdict
-from snavio.errors import Saturated, SnavioError
+from snavio.errors import Saturated, SnavioError, Unavailable
 from snavio.hop.ledger_part import nothing_delivered, rest_unknown
 from snavio.host.background import background
 from snavio.native import MESH_BATCH_BYTES, MESH_BATCH_COMMANDS, Ledger, Sending, shard_of, slice_runs
@@ -80,12 +81,14 @@ class BatchIntake:
         store: MailboxStore,
         commits: Commits,
         delivery: Delivery,
+        settlements: Settlements,
         rows: BatchReader,
         clock: Clock,
     ) -> None:
         self._store = store
         self._commits = commits
         self._delivery = delivery
+        self._settlements = settlements
         self._rows = rows
         self._clock = clock
         self._underway: dict[Origin, list[Answer]] = {}
@@ -114,6 +117,8 @@ class BatchIntake:
             final(ledger.close(Verdict.DELIVERY_FAILURE, 0, "Not the number of a batch."))
             return
         origin = Origin(sender.peer, sender.epoch, ledger.batch_seq)
+        for topic, count, _ in sending.topics:
+            await self._read_oldest(topic, count)
         # A resend over a new connection may overtake the fsync of the first copy: both get that one's answer.
         if origin in self._underway:
             self._underway[origin].append(final)
@@ -131,30 +136,57 @@ class BatchIntake:
             return
         batches: list[NewBatch] = []
         taken: list[QuotaTake] = []
+        burials = Burials(self._settlements)
         try:
-            refusals = self._admit(sending, admits, batches, taken)
+            refusals = self._admit(sending, admits, batches, taken, burials)
             if ledger.done:
                 # Nothing to store, and so nothing to recall: one answer, of which a resend has heard all or nothing.
                 final(_together(refusals))
                 return
             # A refused message must be refused again when the send is repeated, or the resend would be half stored.
             codes = ledger.codes.replace(b"\x00", bytes([Verdict.DELIVERED]))
-        except Exception:
+        except Exception as error:
+            burials.heard(Unavailable(str(error)))
             self._release(batches, taken)
             raise
         refused = codes.strip(bytes([Verdict.DELIVERED])) != b""
         keyed = any(batch.keys is not None for batch in batches)
         self._underway[origin] = [final]
         send = Send(origin, codes if refused or keyed else b"", tuple(batches))
+
+        def heard(outcome: Outcome) -> None:
+            self._heard(send, ledger, refusals, outcome)
+            burials.heard(outcome)
+            if isinstance(outcome, Committed):
+                self.decided(send.batches)
+                self.bring_in(outcome, taken)
+            else:
+                self._release(send.batches, taken)
+
         try:
             self._commits.submit(
-                send=send, done=lambda outcome: self._heard(send, ledger, taken, refusals, outcome)
+                send=send,
+                progress=burials.progress,
+                done=heard,
             )
         except SnavioError as error:
-            self._heard(send, ledger, taken, refusals, error)
+            heard(error)
+
+    async def _read_oldest(self, topic: str, messages: int) -> None:
+        """Read what a full topic may have to bury, if nothing of it is in memory."""
+        while self._delivery.overflow.unread(topic, messages):
+            asked = self._delivery.window.shortage(topic)
+            if asked is None:
+                return
+            await self._rows.refill(self._delivery, asked)
 
     def _admit(
-        self, sending: Sending, admits: Admits, batches: list[NewBatch], taken: list[QuotaTake]
+        self,
+        sending: Sending,
+        admits: Admits,
+        batches: list[NewBatch],
+        taken: list[QuotaTake],
+        burials: Burials,
     ) -> list[bytes]:
         """Rows for the topics that have room; returns Verdicts of the others, refused for themselves alone.
 
@@ -178,7 +210,8 @@ class BatchIntake:
             else:
                 named = Keys(keys, self._window_ms(topic, once_ms)) if keys else None
                 rows = list(self._rows_of(topic, count, runs, named, offset))
-                if (full := self._reserve(topic, count, sum(len(row.runs) for row in rows))) is not None:
+                size = sum(len(row.runs) for row in rows)
+                if (full := self._reserve(topic, count, size, burials)) is not None:
                     admitted.give_back(count)
                     refusals.append(close(part, 0, count, Verdict.SATURATED, full.retry_after_ms, _why(full)))
                     continue
@@ -193,9 +226,9 @@ class BatchIntake:
         for batch in batches:
             self._delivery.topics.release(batch.topic, batch.count, batch.shard)
 
-    def _reserve(self, topic: str, count: int, size: int) -> Saturated | None:
+    def _reserve(self, topic: str, count: int, size: int, burials: Burials) -> Saturated | None:
         try:
-            self._delivery.topics.reserve(topic, count, self._shard(topic), size=size)
+            burials.add(self._delivery.overflow.reserve(topic, count, self._shard(topic), size=size))
         except Saturated as full:
             return full
         return None
@@ -223,9 +256,13 @@ class BatchIntake:
         return shard_of(topic, self._delivery.policies.of(topic).shards)
 
     def _heard(
-        self, send: Send, ledger: Ledger, taken: list[QuotaTake], refusals: list[bytes], outcome: Outcome
+        self,
+        send: Send,
+        ledger: Ledger,
+        refusals: list[bytes],
+        outcome: Outcome,
     ) -> None:
-        """Answer first, each apart; what memory makes of the outcome follows in the same turn of the loop."""
+        """Answer, each apart; what memory makes of the outcome follows in the same turn of the loop."""
         assert send.origin is not None
         first, *again = self._underway.pop(send.origin)
         try:
@@ -241,11 +278,6 @@ class BatchIntake:
             except Exception as error:
                 background().failed("intake", error)
                 resend(rest_unknown(ledger, "The mailbox failed after the commit."))
-        if isinstance(outcome, Committed):
-            self.decided(send.batches)
-            self.bring_in(outcome, taken)
-        else:
-            self._release(send.batches, taken)
 
     def _answer(self, ledger: Ledger, outcome: Outcome) -> bytes:
         if isinstance(outcome, Saturated):

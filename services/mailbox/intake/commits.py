@@ -41,6 +41,8 @@ class Committed:
     of which nothing was new."""
     stored_age_ns: int = 0
     """The store's age then."""
+    with_progress: bool = True
+    """The progress that came with the send is on disk, too; it is not when nothing of the send was new."""
 
 
 MAX_GROUP_BYTES = 8 << 20
@@ -117,7 +119,11 @@ class Commits:
     def submit(
         self, *, send: Send | None = None, progress: Sequence[Progress] = (), done: Done | None = None
     ) -> None:
-        """Commit this with what else waits. Unavailable when closed, Saturated when far too much waits."""
+        """Commit this with what else waits. Unavailable when closed, Saturated when far too much waits.
+
+        A send and the progress that comes with it are committed together, or neither; when nothing of the send is new,
+        there is nothing to commit.
+        """
         if self._closed:
             raise Unavailable("The mailbox is stopping.", reason="stopping")
         # Twice the bound: acknowledgements free space and must not be refused as soon as sends have to wait.
@@ -200,9 +206,10 @@ class Commits:
             recognised = self._store.recognise(
                 [job.send for job in sends if job.send is not None], now_unix_ns=now
             )
+            empty = {id(job) for job, one in zip(sends, recognised, strict=True) if not one.send.batches}
             ids = self._store.commit(
                 [one.send for one in recognised],
-                [state for job in others for state in job.progress],
+                [state for job in group if id(job) not in empty for state in job.progress],
                 now_unix_ns=now,
                 age_ns=age_ns,
             )
@@ -260,4 +267,5 @@ def _committed(
         )
         keyed += (next(new) if _NEW in codes else 0 for _, codes, _ in one.findings)
     for one, batch_ids in zip(recognised, ids, strict=True):
-        yield Committed(batch_ids, now, one, tuple(keyed) if one.findings else (), age_ns)
+        some = bool(one.send.batches)
+        yield Committed(batch_ids, now, one, tuple(keyed) if one.findings else (), age_ns, some)

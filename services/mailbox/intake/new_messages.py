@@ -6,14 +6,14 @@ answers before the fsync.
 
 from __future__ import annotations
 
-import asyncio
 import re
 import struct
 from collections.abc import Sequence
 
 from services.mailbox.access.quotas import QuotaTake
-from services.mailbox.intake.batch_intake import Admits, BatchIntake
-from services.mailbox.intake.commits import Commits, Committed, Outcome
+from services.mailbox.intake.batch_intake import Admits
+from services.mailbox.intake.commits import Commits, Committed
+from services.mailbox.intake.send_commit import SendCommit
 from services.mailbox.state.delivery import Delivery
 from services.mailbox.state.receipts import ID_STRIDE
 from services.mailbox.state.topics import MILLISECOND
@@ -28,14 +28,12 @@ from snavio.errors import (
     NotAllowed,
     Saturated,
     SnavioError,
-    Unavailable,
 )
 from snavio.native import read_new_messages, request_topic
 from snavio.ports.mailbox_store import Keys, MailboxStore, NewBatch, Send
 from snavio.v1.mailbox_pb2 import SendResponse
 
 MAX_REQUEST_BYTES = 1 << 20
-COMMIT_SECONDS = 10.0
 _NAME = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _OWN = re.compile(rf"({_NAME})/own/[a-z0-9][a-z0-9._-]{{0,127}}")
 _ROUTE = re.compile(rf"{_NAME}/[a-z0-9][a-z0-9._-]{{0,127}}")
@@ -78,13 +76,13 @@ class MessageIntake:
         store: MailboxStore,
         commits: Commits,
         delivery: Delivery,
-        intake: BatchIntake,
+        storing: SendCommit,
         clock: Clock,
     ) -> None:
         self._store = store
         self._commits = commits
         self._delivery = delivery
-        self._intake = intake
+        self._storing = storing
         self._clock = clock
 
     async def post(
@@ -105,77 +103,30 @@ class MessageIntake:
             shards=policy.shards,
         )
         if fault is not None:
-            raise _refused(*fault)
+            raise refused(*fault)
         batches: list[NewBatch] = []
         numbers: list[int] = []
-        for shard, delay_ms, runs, keys, indices in rows:
+        for shard, delay_ms, replay_ms, runs, keys, indices in rows:
             if delay_ms > self._delivery.limits.max_delay_ms:
                 most = self._delivery.limits.max_delay_ms
                 raise BadRequest(f"delay_ms is over {most}.", reason="delay")
             not_before = now + delay_ms * MILLISECOND if delay_ms else 0
-            named = Keys(keys, policy.replay_ms) if keys else None
+            named = Keys(keys, replay_ms or policy.replay_ms) if keys else None
             batches.append(
                 NewBatch(topic, len(indices), runs, named, len(numbers), shard, not_before_unix_ns=not_before)
             )
             numbers += indices
+        await self._storing.prepare(topic, len(numbers))
         taken = admits(topic, len(numbers))
         if not isinstance(taken, QuotaTake):
-            raise _stopped(*taken)
+            raise stopped(*taken)
         send = Send(None, bytes([_NEW]) * len(numbers), tuple(batches))
-        committed = await self._commit(send, taken)
+        committed = await self._storing.store(send, (taken,))
         return _response(send, committed, numbers)
 
-    async def _commit(self, send: Send, taken: QuotaTake) -> Committed:
-        stored: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        try:
-            self._reserve(send)
-        except Saturated:
-            taken.give_back(taken.messages)
-            raise
 
-        def heard(outcome: Outcome) -> None:
-            if not stored.done():
-                stored.set_result(outcome)
-            # Also when the caller no longer waits: the message is stored all the same, and is to be delivered.
-            self._intake.decided(send.batches)
-            if isinstance(outcome, Committed):
-                self._intake.bring_in(outcome, (taken,))
-            else:
-                self._release(send.batches)
-                taken.give_back(taken.messages)
-
-        try:
-            self._commits.submit(send=send, done=heard)
-        except SnavioError:
-            self._intake.decided(send.batches)
-            self._release(send.batches)
-            taken.give_back(taken.messages)
-            raise
-        done, _ = await asyncio.wait((stored,), timeout=COMMIT_SECONDS)
-        if not done:
-            raise Unavailable("The disk did not answer in time; it may have been stored.")
-        outcome = stored.result()
-        if isinstance(outcome, Saturated):
-            raise Saturated(str(outcome), retry_after_ms=outcome.retry_after_ms)
-        if isinstance(outcome, SnavioError):
-            raise Unavailable("The mailbox's disk failed; it may have been stored.")
-        return outcome
-
-    def _reserve(self, send: Send) -> None:
-        for number, batch in enumerate(send.batches):
-            try:
-                self._delivery.topics.reserve(batch.topic, batch.count, batch.shard, size=len(batch.runs))
-            except Saturated:
-                self._intake.decided(send.batches[:number])
-                self._release(send.batches[:number])
-                raise
-
-    def _release(self, batches: Sequence[NewBatch]) -> None:
-        for batch in batches:
-            self._delivery.topics.release(batch.topic, batch.count, batch.shard)
-
-
-def _refused(index: int, reason: str, sentence: str) -> SnavioError:
+def refused(index: int, reason: str, sentence: str) -> SnavioError:
+    """What is to be said of a request that cannot be taken, because of a message or as a whole."""
     if index >= 0:
         sentence = f"{sentence} (message {index})"
     if reason == FrameTooLarge.reason:
@@ -185,7 +136,8 @@ def _refused(index: int, reason: str, sentence: str) -> SnavioError:
     return BadRequest(sentence, reason=reason)
 
 
-def _stopped(verdict: Verdict, retry_after_ms: int, sentence: str) -> SnavioError:
+def stopped(verdict: Verdict, retry_after_ms: int, sentence: str) -> SnavioError:
+    """What speaks against more messages of the caller."""
     if verdict is Verdict.SATURATED:
         return Saturated(sentence, retry_after_ms=retry_after_ms)
     return NotAllowed(sentence, reason="capability-scope")
@@ -203,13 +155,13 @@ def _response(send: Send, committed: Committed, numbers: Sequence[int]) -> SendR
             retry_after_ms=recognised.retry_after_ms,
         )
     told, ordered = [0] * len(numbers), bytearray(len(numbers))
-    for position, msg_id in enumerate(_ids(send, committed)):
+    for position, msg_id in enumerate(ids_of(send, committed)):
         told[numbers[position]], ordered[numbers[position]] = msg_id, codes[position]
     hint = recognised.retry_after_ms if Verdict.SATURATED in codes else 0
     return SendResponse(msg_id=told, codes=bytes(ordered), retry_after_ms=hint)
 
 
-def _ids(send: Send, committed: Committed) -> list[int]:
+def ids_of(send: Send, committed: Committed) -> list[int]:
     """The id of every message of the send, as it came: its own, that of the first with its key, or 0."""
     assert committed.recognised is not None
     stored, found = iter(committed.ids), iter(committed.recognised.findings)

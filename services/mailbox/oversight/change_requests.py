@@ -151,7 +151,7 @@ class Oversight:
         for one in part:
             by_shard[one.record.shard] += one.bits.bit_count()
         for shard, messages in by_shard.items():
-            if topic.by_shard.get(shard, 0) + messages > self._delivery.limits.topic_messages:
+            if self._delivery.topics.surplus(wish.topic, messages, shard) > 0:
                 hint = self._delivery.limits.retry_after_ms
                 raise Saturated("The topic is full.", retry_after_ms=hint)
 

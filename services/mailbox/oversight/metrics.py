@@ -31,7 +31,6 @@ def gauges(delivery: Delivery) -> dict[str, float]:
     told: dict[str, float] = {"inflight_total": delivery.inflight.total}
     told["timers"] = len(delivery.window.timers)
     told["inflight_saturation"] = delivery.inflight.total / delivery.limits.inflight_messages
-    capacity = delivery.limits.topic_messages
     for topic in _fullest(delivery):
         inflight = inflight_by_shard(topic)
         for shard in sorted({0, *topic.by_shard}):
@@ -39,7 +38,7 @@ def gauges(delivery: Delivery) -> dict[str, float]:
             messages, leased = topic.by_shard.get(shard, 0), inflight.get(shard, 0)
             told[labelled("queue_depth", **where)] = max(0, messages - leased)
             told[labelled("inflight", **where)] = leased
-            told[labelled("saturation", **where)] = min(1.0, messages / capacity)
+            told[labelled("saturation", **where)] = min(1.0, messages / delivery.topics.capacity(topic.name))
             told[labelled("reorder_depth_max", **where)] = topic.ordering.deepest.get(shard, 0)
         why = standstill(delivery, topic.name)
         if why not in (Standstill.NONE, Standstill.LEASED):

@@ -9,13 +9,14 @@ import asyncio
 from collections.abc import Iterable, Sequence
 
 from services.mailbox.delivery.batch_reader import BatchReader
-from services.mailbox.intake.commits import Commits, Outcome
+from services.mailbox.intake.commits import Commits, Committed, Outcome
 from services.mailbox.state.batch import Batch
 from services.mailbox.state.delivery import Delivery, NackTerms
 from services.mailbox.state.receipts import LATE, receipts
 from services.mailbox.state.settling import Settling
 from snavio.clock import Clock, SystemClock
 from snavio.errors import SnavioError, Unavailable
+from snavio.ports.mailbox_store import Progress
 from snavio.telemetry.latency import LatencyWindow
 
 COMMIT_SECONDS = 10.0
@@ -27,7 +28,7 @@ class Settlements:
     def __init__(
         self, *, delivery: Delivery, commits: Commits, rows: BatchReader, clock: Clock | None = None
     ) -> None:
-        self._delivery = delivery
+        self._delivery = self.delivery = delivery
         self._commits = commits
         self._rows = rows
         # Bounded by what the commits take.
@@ -79,23 +80,59 @@ class Settlements:
 
     def commit(self, settling: Settling) -> asyncio.Future[Outcome]:
         """Bring a decision to disk; then it is confirmed, or everything stands as it did."""
-        stored: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        stored = self.accompany(settling)
 
         def heard(outcome: Outcome) -> None:
-            del self._underway[settling]
-            if isinstance(outcome, SnavioError):
-                self._delivery.transitions.revert(settling)
-            else:
-                for batch_id in self._delivery.transitions.confirm(settling):
-                    self._rows.forget(batch_id)
-            stored.set_result(outcome)
+            self.heard(settling, outcome)
 
-        self._underway[settling] = stored
         try:
             self._commits.submit(progress=settling.progress, done=heard)
         except SnavioError as error:
             heard(error)
         return stored
+
+    def accompany(self, settling: Settling) -> asyncio.Future[Outcome]:
+        """A decision that somebody else brings to disk, and tells of with `heard`."""
+        stored: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self._underway[settling] = stored
+        return stored
+
+    def heard(self, settling: Settling, outcome: Outcome) -> None:
+        """The disk has it, or has refused it."""
+        stored = self._underway.pop(settling)
+        if isinstance(outcome, SnavioError):
+            self._delivery.transitions.revert(settling)
+        else:
+            for batch_id in self._delivery.transitions.confirm(settling):
+                self._rows.forget(batch_id)
+        stored.set_result(outcome)
+
+
+class Burials:
+    """What is buried to make room for one send, and reaches the disk with it or not at all."""
+
+    def __init__(self, settlements: Settlements) -> None:
+        self._settlements = settlements
+        self._settlings: list[Settling] = []
+
+    @property
+    def progress(self) -> list[Progress]:
+        """To be committed with the send."""
+        return [progress for settling in self._settlings for progress in settling.progress]
+
+    def add(self, settling: Settling | None) -> None:
+        """Something was buried, or nothing."""
+        if settling is not None:
+            self._settlements.accompany(settling)
+            self._settlings.append(settling)
+
+    def heard(self, outcome: Outcome) -> None:
+        """What became of the send."""
+        if isinstance(outcome, Committed) and not outcome.with_progress:
+            outcome = Unavailable("Nothing of the send was new.")
+        for settling in reversed(self._settlings):
+            self._settlements.heard(settling, outcome)
+            self._settlements.delivery.overflow.decided(settling)
 
 
 async def _all_stored(awaited: Sequence[asyncio.Future[Outcome]]) -> None:

@@ -18,6 +18,7 @@ from services.mailbox.state.endings import Endings
 from services.mailbox.state.inflight import InflightCounts
 from services.mailbox.state.leases import RangeLease, extend, settle
 from services.mailbox.state.ordering import Handout
+from services.mailbox.state.overflow import Overflow
 from services.mailbox.state.policy import Policies
 from services.mailbox.state.ready_window import Entry, ReadyWindow
 from services.mailbox.state.receipts import GONE, LATE, Receipt
@@ -72,7 +73,12 @@ class Delivery:
         self.policies = policies or Policies()
         self.boot_epoch = boot_epoch
         self.topics = TopicTable(
-            clock=clock, records=records, woken=woken, limits=self.limits, shares=self.shares
+            clock=clock,
+            records=records,
+            woken=woken,
+            limits=self.limits,
+            shares=self.shares,
+            own_capacity=lambda name: self.policies.of(name).capacity,
         )
         self.window = ReadyWindow(self.topics, clock)
         self.inflight = InflightCounts(self.limits, self.topics.wake)
@@ -87,6 +93,13 @@ class Delivery:
             age_ns=age_ns,
         )
         self.endings = Endings(topics=self.topics, transitions=self.transitions, clock=clock)
+        self.overflow = Overflow(
+            topics=self.topics,
+            window=self.window,
+            endings=self.endings,
+            transitions=self.transitions,
+            policies=self.policies,
+        )
         self._clock = clock
         # Spreads retries; nothing secret depends on it.
         self._chance = chance or random.Random()  # noqa: S311

@@ -8,8 +8,10 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from types import MappingProxyType
-from typing import Final
+from typing import Any
+
+from snavio.domain.directory import TopicRule, WhenFull
+from snavio.domain.directory.topic_rule import BOUNDS
 
 SECOND = 1_000_000_000
 DAY_S = 86_400
@@ -39,6 +41,9 @@ class Policy:
     replay_ms: int = 300_000
     """Time that a key is known after its message was stored, in whatever state that is."""
     shards: int = 1
+    capacity: int = 0
+    """Ready and leased messages of a shard; 0, and anything beyond it, is the installation's bound."""
+    when_full: WhenFull = WhenFull.REFUSE
 
     @property
     def retains(self) -> bool:
@@ -52,40 +57,39 @@ class Policy:
         return chance.randint(0, most)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Policies:
-    """Policy of every topic, and of some topics instead."""
+    """Policy of every topic, and of some topics instead. What a tenant wrote for its own comes before the settings."""
 
     default: Policy = field(default_factory=Policy)
     by_topic: Mapping[str, Policy] = field(default_factory=dict)
+    written: dict[str, Policy] = field(default_factory=dict)
+    """By topics' names, from the directory."""
 
     def of(self, topic: str) -> Policy:
         """The rules of a topic."""
+        return self.written.get(topic) or self.set_up(topic)
+
+    def set_up(self, topic: str) -> Policy:
+        """The rules of a topic by the settings alone."""
         found = self.by_topic.get(topic)
         if found is None and self.by_topic:
             # A rule of every tenant's topic with this name.
             found = self.by_topic.get("*/" + topic.partition("/")[2])
         return found or self.default
 
+    def write(self, rule: TopicRule) -> None:
+        """A tenant wrote this rule."""
+        own = rule.when_full
+        base = self.set_up(rule.topic)
+        self.written[rule.topic] = replace(base, when_full=own or base.when_full, **rule.numbers())
 
-BOUNDS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
-    {
-        "max_attempts": (1, 1000),
-        "backoff_base_ms": (1, 3_600_000),
-        "backoff_max_ms": (1, 43_200_000),
-        "ready_s": (1, 315_360_000),
-        "ready_messages": (0, 1_000_000_000_000),
-        "inflight_visibilities": (1, 10_000),
-        "delivered_s": (0, 315_360_000),
-        "delivered_messages": (0, 1_000_000_000),
-        "dlq_s": (1, 315_360_000),
-        "dlq_messages": (1, 1_000_000_000),
-        "replay_ms": (1000, 604_800_000),
-        "shards": (1, 64),
-    }
-)
-"""Least and most, by the names of a Policy."""
-assert set(BOUNDS) == {one.name for one in fields(Policy)}
+    def erase(self, topic: str) -> None:
+        """There is no such rule any more."""
+        self.written.pop(topic, None)
+
+
+assert {*BOUNDS, "when_full"} == {one.name for one in fields(Policy)}
 
 
 def topic_rules(text: str, default: Policy) -> dict[str, Policy]:
@@ -98,9 +102,12 @@ def topic_rules(text: str, default: Policy) -> dict[str, Policy]:
         topic, *rules = part.split()
         if "/" not in topic or topic in found:
             raise ValueError(f"{topic!r} is not a topic, or stands twice")
-        numbers: dict[str, int] = {}
+        numbers: dict[str, Any] = {}
         for rule in rules:
             name, _, number = rule.partition("=")
+            if name == "when_full":
+                numbers[name] = _when_full(topic, number)
+                continue
             if name not in BOUNDS or not number.isascii() or not number.isdigit():
                 raise ValueError(f"{rule!r} is not a rule; rules are {', '.join(BOUNDS)}, each with a number")
             least, most = BOUNDS[name]
@@ -109,3 +116,10 @@ def topic_rules(text: str, default: Policy) -> dict[str, Policy]:
             numbers[name] = int(number)
         found[topic] = replace(default, **numbers)
     return found
+
+
+def _when_full(topic: str, word: str) -> WhenFull:
+    for one in WhenFull:
+        if one.label == word:
+            return one
+    raise ValueError(f"when_full of {topic} must be {' or '.join(one.label for one in WhenFull)}")

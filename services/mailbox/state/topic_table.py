@@ -31,7 +31,9 @@ class TopicTable:
         woken: Callable[[str], None],
         limits: Limits,
         shares: MailboxShares,
+        own_capacity: Callable[[str], int] = lambda _name: 0,
     ) -> None:
+        self._own_capacity = own_capacity
         self.limits = limits
         self.shares = shares
         self.woken = woken
@@ -58,20 +60,38 @@ class TopicTable:
 
     # -- room ------------------------------------------------------------------------------------------
 
-    def reserve(self, name: str, messages: int, shard: int = 0, *, size: int = 0) -> None:
+    def capacity(self, name: str) -> int:
+        """Ready and leased messages that a shard of the topic may hold: by its own rule, and never beyond the bound."""
+        own = self._own_capacity(name)
+        return min(own, self.limits.topic_messages) if own else self.limits.topic_messages
+
+    def surplus(self, name: str, messages: int, shard: int) -> int:
+        """Number of messages that would be too many in a shard after so many more; 0 or less when there is room."""
+        return self._held(name, shard) + messages - self.capacity(name)
+
+    def full(self, name: str, messages: int, shard: int) -> Saturated:
+        """What to say of so many messages for which a shard has no room; it counts them as rejected."""
+        self.rejected["shard-full"] += messages
+        return Saturated(
+            f"The topic {name} is full: it holds {self._held(name, shard)} of {self.capacity(name)} messages.",
+            retry_after_ms=self.limits.retry_after_ms,
+        )
+
+    def _held(self, name: str, shard: int) -> int:
+        topic = self.by_name.get(name)
+        return topic.by_shard.get(shard, 0) - topic.burying.get(shard, 0) if topic is not None else 0
+
+    def reserve(
+        self, name: str, messages: int, shard: int = 0, *, size: int = 0, beyond: bool = False
+    ) -> None:
         """Take up room for messages that are about to be stored, of `size` bytes.
 
-        Saturated when the shard is full, or the tenant has its share of bytes or topics. Afterwards `decided` is
-        called in either case, and `release` for those that were not stored.
+        Saturated when the shard is full, unless they may go `beyond` its capacity, or the tenant has its share of bytes
+        or topics. Afterwards `decided` is called in either case, and `release` for those that were not stored.
         """
         topic = self.by_name.get(name)
-        held = topic.by_shard.get(shard, 0) if topic is not None else 0
-        if held + messages > self.limits.topic_messages:
-            self.rejected["shard-full"] += messages
-            raise Saturated(
-                f"The topic {name} is full: it holds {held} of {self.limits.topic_messages} messages.",
-                retry_after_ms=self.limits.retry_after_ms,
-            )
+        if not beyond and self.surplus(name, messages, shard) > 0:
+            raise self.full(name, messages, shard)
         tenant = name.partition("/")[0]
         try:
             self.shares.stored.reserve(tenant, size)
@@ -146,7 +166,7 @@ class TopicTable:
             topic.delivered,
             topic.dead,
             topic.canceled,
-            self.limits.topic_messages * max(1, len(topic.by_shard)),
+            self.capacity(name) * max(1, len(topic.by_shard)),
             topic.died,
             topic.by_shard,
             topic.ordering.deepest,

@@ -77,6 +77,8 @@ class Topic:
     """Messages that went to the DLQ since the start, by reason."""
     by_shard: dict[int, int] = field(default_factory=dict)
     """`messages` by shard."""
+    burying: dict[int, int] = field(default_factory=dict)
+    """Of these, by shard, the messages that are on their way to the DLQ to make room."""
     ordering: Ordering = field(default_factory=Ordering)
 
     def add(self, messages: int, shard: int) -> None:

@@ -16,6 +16,7 @@ from services.mailbox.access.capabilities import Capabilities, count_received
 from services.mailbox.access.quotas import QuotaTake as Quota
 from services.mailbox.delivery.receiving import Receiving, Wanted
 from services.mailbox.intake.batch_intake import BatchIntake, Sender
+from services.mailbox.intake.message_groups import GroupIntake
 from services.mailbox.intake.new_messages import MessageIntake, require_sender, topic_of
 from services.mailbox.settings import MailboxSettings
 from services.mailbox.settle.settlements import Settlements
@@ -64,6 +65,7 @@ class MailboxServicer:
         delivery: Delivery,
         intake: BatchIntake,
         message_intake: MessageIntake,
+        group_intake: GroupIntake,
         receiving: Receiving,
         settlements: Settlements,
         capabilities: Capabilities,
@@ -74,6 +76,7 @@ class MailboxServicer:
         self._delivery = delivery
         self._intake = intake
         self._message_intake = message_intake
+        self._group_intake = group_intake
         self._receiving = receiving
         self._settlements = settlements
         self._capabilities = capabilities
@@ -90,6 +93,7 @@ class MailboxServicer:
         methods = Methods()
         methods.stream_raw(SERVICE + "SendStream", self.send_stream)
         methods.unary_raw(SERVICE + "Send", self.send)
+        methods.unary_raw(SERVICE + "SendAll", self.send_all)
         methods.unary_raw(SERVICE + "Receive", self.receive)
         streams = ReceiveStreams(receiving=self._receiving, opening=self.wanted, quota=self._quota)
         methods.stream_raw(SERVICE + "RecvStream", streams.serve)
@@ -151,6 +155,20 @@ class MailboxServicer:
         self.enqueue.add(self._clock.mono_ns() - began)
         serialised: bytes = response.SerializeToString()
         return serialised
+
+    async def send_all(self, request: bytes, call: Call) -> bytes:
+        """Store groups of messages, each in all of its topics or in none."""
+        began = self._clock.mono_ns()
+        grant = self._capabilities.check(call, Operation.SEND, None)
+        response = await self._group_intake.post(
+            request,
+            identity=call.peer.identity,
+            cert_serial=call.peer.cert_serial,
+            admits=grant.admits,
+            covers=lambda topic: self._capabilities.check(call, Operation.SEND, topic),
+        )
+        self.enqueue.add(self._clock.mono_ns() - began)
+        return response
 
     async def receive(self, request: bytes, call: Call) -> bytes:
         """Lease messages; the response is framed around stored bytes."""

@@ -57,11 +57,15 @@ class IdempotencyKeys:
 
     def recognise(self, sends: Sequence[Send], *, now_unix_ns: int) -> list[Recognised]:
         """See MailboxStore.recognise."""
-        keyed = [batch for send in sends for batch in send.batches if batch.keys is not None]
-        if not keyed:
+        columns = [
+            (batch.keys.columns, batch.runs, batch.groups, number)
+            for number, send in enumerate(sends)
+            for batch in send.batches
+            if batch.keys is not None
+        ]
+        if not columns:
             return [Recognised(send) for send in sends]
         now_ns = self.time(now_unix_ns)
-        columns = [(batch.keys.columns, batch.runs) for batch in keyed if batch.keys is not None]
         sifted = iter(self._window.sift(columns, now_ns, closed=now_ns <= self._blind_until_ns))
         recognised: list[Recognised] = []
         for send in sends:
@@ -80,7 +84,7 @@ class IdempotencyKeys:
                 findings.append((batch, found, firsts))
                 if fresh:
                     keys = Keys(left, batch.keys.window_ms)
-                    batches.append(replace(batch, count=fresh, runs=runs, keys=keys))
+                    batches.append(replace(batch, count=fresh, runs=runs, keys=keys, groups=b""))
             hint = min(self._retry_after_ms(now_ns), 60_000)
             recognised.append(
                 Recognised(replace(send, codes=bytes(codes), batches=tuple(batches)), hint, tuple(findings))
