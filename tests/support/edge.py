@@ -54,6 +54,7 @@ class MemoryMailbox:
     mute: bool = False
     """Calls fail after everything was stored: the answer is lost."""
     calls: int = 0
+    groups: int = 0
     gate: asyncio.Event | None = None
     _keys: dict[tuple[str, str], tuple[int, bytes]] = field(default_factory=dict)
     _next: int = 1024
@@ -65,13 +66,15 @@ class MemoryMailbox:
     async def call_raw(self, _method: str, request: bytes, *, timeout_s: float) -> bytes:
         del timeout_s
         self.calls += 1
+        groups = SendAllRequest.FromString(request).group
+        self.groups += len(groups)
         if self.gate is not None:
             await self.gate.wait()
         if self.away:
             raise Unavailable("The mailbox is away.")
         answer = SendAllResponse()
         codes = bytearray()
-        for number, group in enumerate(SendAllRequest.FromString(request).group):
+        for number, group in enumerate(groups):
             copies = [(topic, message) for part in group.part for topic in part.topic for message in part.message]
             refusal = ""
             for topic, message in copies:
@@ -124,6 +127,7 @@ class LocalEdge:
 
     mailbox: MemoryMailbox
     ingress: Ingress
+    posting: Posting
     reloading: Reloading
     recent: RecentRequests
     metrics: EdgeMetrics
@@ -218,7 +222,7 @@ async def local_edge(
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as session:
         try:
             yield LocalEdge(
-                mailbox, ingress, reloading, recent, metrics, file, listener.port, session, turned_away,
+                mailbox, ingress, posting, reloading, recent, metrics, file, listener.port, session, turned_away,
                 "https" if tls else "http",
             )  # fmt: skip
         finally:
