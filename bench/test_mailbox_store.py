@@ -146,13 +146,18 @@ class Parts:
             woken=self.waiters.wake,
             record=lambda state: self.commits.submit(progress=(state,)),
         )
+        self.settlements = Settlements(delivery=self.delivery, commits=self.commits, rows=self.rows)
         self.intake = BatchIntake(
-            store=store, commits=self.commits, delivery=self.delivery, rows=self.rows, clock=self.clock
+            store=store,
+            commits=self.commits,
+            delivery=self.delivery,
+            settlements=self.settlements,
+            rows=self.rows,
+            clock=self.clock,
         )
         self.receiving = Receiving(
             delivery=self.delivery, rows=self.rows, waiters=self.waiters, stopping=lambda: False
         )
-        self.settlements = Settlements(delivery=self.delivery, commits=self.commits, rows=self.rows)
         self.seq = 0
         self._receipts = Receipts(msg_id=range(MESSAGES), attempt=[1] * MESSAGES).SerializeToString()
 

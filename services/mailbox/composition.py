@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from services.mailbox.delivery.batch_reader import BatchReader
 from services.mailbox.delivery.receiving import Receiving
@@ -24,6 +25,7 @@ from services.mailbox.retention.batch_rewrite import BatchRewrite
 from services.mailbox.retention.empty_topics import EmptyTopics
 from services.mailbox.retention.pruning import Retention
 from services.mailbox.retention.store_clock import StoreClock
+from services.mailbox.retention.topic_rules import TopicRules
 from services.mailbox.settings import MailboxSettings
 from services.mailbox.settle.settlements import Settlements
 from services.mailbox.state.bounds import MailboxShares
@@ -35,6 +37,9 @@ from snavio.host.store_readers import StoreReaders
 from snavio.ports.mailbox_store import MailboxStore, Progress
 from snavio.telemetry.events import EventJournal
 from snavio.wiring import open_mailbox_store
+
+RULES_PULLS: Final = 2
+"""Pulls of other copies of the directory for one of the topic rules: nobody waits for a rule to the second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,7 @@ class MailboxParts:
     message_intake: MessageIntake
     group_intake: GroupIntake
     events: EventJournal
+    topic_rules: TopicRules
 
 
 async def compose_parts(
@@ -70,6 +76,15 @@ async def compose_parts(
     host.at_stop("store", lambda: readers.close(store.close))
     epoch = await asyncio.to_thread(store.begin_epoch, clock.unix_ns())
     records = await asyncio.to_thread(store.topics)
+    policies = settings.policies()
+    topic_rules = TopicRules(
+        host.channel("registry"),
+        policies,
+        clock=clock,
+        interval_s=RULES_PULLS * host.pull_interval_s,
+        folder=folder,
+    )
+    topic_rules.load()
     age = StoreClock(clock=clock, age_ns=await asyncio.to_thread(store.age))
     commits = Commits(store, clock=clock, max_waiting_bytes=settings.queued_bytes, age_ns=age.now_ns)
     # Without a disk the store is the cache, and a second copy could not be wiped.
@@ -95,7 +110,7 @@ async def compose_parts(
         record=note,
         limits=limits,
         shares=tenants,
-        policies=settings.policies(),
+        policies=policies,
         commit_ended=commit_ended,
         age_ns=age.now_ns,
     )
@@ -150,4 +165,5 @@ async def compose_parts(
         message_intake=message_intake,
         group_intake=group_intake,
         events=events,
+        topic_rules=topic_rules,
     )

@@ -42,6 +42,7 @@ def show_mailbox(
     )
     introspection.shares(waiters.shares, *parts.tenants.all)
     introspection.gauges(capabilities.gauges, prefix="capability.")
+    introspection.gauges(parts.topic_rules.gauges, prefix="topic_rules.")
     introspection.counts(capabilities.denials, prefix="capability.denied.")
     introspection.counts(parts.events.counters, prefix="event.")
     for name, window in (

@@ -44,3 +44,5 @@ def begin_upkeep(host: ServiceHost, parts: MailboxParts) -> None:
     )
     host.every(READINESS_SECONDS, "readiness", readiness)
     host.every(lambda: pruning.TICK_SECONDS, "retention", parts.retention.step)
+    host.at_stop("topic rules", parts.topic_rules.stop)
+    parts.topic_rules.begin()

@@ -49,6 +49,12 @@ class TopicStats:
     """Messages that were taken in since the mailbox started."""
     acked_total: int = 0
     """Messages that were acknowledged since then."""
+    oldest_ready_unix_ns: int = 0
+    """When the oldest that may be received now was stored; 0 when there is none."""
+    earliest_run_unix_ns: int = 0
+    """Since when, or from when on, the message that waits longest may be received; 0 when none waits."""
+    when_full: str = ""
+    """`refuse`, or `bury-oldest`."""
 
     @property
     def saturation(self) -> float:
@@ -161,26 +167,39 @@ class QueueClient(Closable):
         after: int = 0,
         limit: int = PAGE,
         payload: bool = False,
+        newest_first: bool = False,
         **only: Any,
     ) -> tuple[list[TopicMessage], int]:
         """A page of messages, and where the next one begins; 0 at the end. `only` is as for `messages`."""
         request = wire.ListRequest(
-            topic=topic, filter=_filter(states, only), limit=limit, after=after, payload=payload
+            topic=topic,
+            filter=_filter(states, only),
+            limit=limit,
+            after=after,
+            payload=payload,
+            newest_first=newest_first,
         )
         answer = await self._call("List", request, wire.ListResponse)
         return [_message(one) for one in answer.message], answer.next
 
     async def messages(
-        self, topic: str, *states: MessageState, payload: bool = False, **only: Any
+        self,
+        topic: str,
+        *states: MessageState,
+        payload: bool = False,
+        newest_first: bool = False,
+        **only: Any,
     ) -> AsyncIterator[TopicMessage]:
-        """Every message in one of `states`, or in any, in order of id.
+        """Every message in one of `states`, or in any, in order of id, or the newest first.
 
-        `only` narrows: source, name, command_id, dead_reason, min_attempts, attribute (a mapping),
+        `only` narrows: source, name, command_id, dead_reason, min_attempts, attribute (a mapping), idem_key,
         stored_from_unix_ns, stored_before_unix_ns.
         """
         after = 0
         while True:
-            found, after = await self.page(topic, *states, after=after, payload=payload, **only)
+            found, after = await self.page(
+                topic, *states, after=after, payload=payload, newest_first=newest_first, **only
+            )
             for one in found:
                 yield one
             if not after:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from snavio.cli.render import time_text
+from snavio.domain.directory.topic_rule import BOUNDS
 
 if TYPE_CHECKING:
     from snavio.admin.entries import EntryDetails
@@ -59,6 +60,12 @@ def key_words(kind: str, value: Any) -> str:
             return f"{value.source} → {value.target} {value.name}"
         case "alert_channel":
             return f"{value.tenant} {value.name}"
+        case "topic_rule":
+            return str(value.topic)
+        case "endpoint":
+            return f"{value.tenant} {value.route}"
+        case "profile_limit":
+            return f"{value.target} {PROFILES[value.profile]}"
         case "ban":
             where = f"{value.target} {value.name}".strip()
             return f"{LISTS[value.list]} {' on '.join(word for word in (value.source, where) if word)}"
@@ -140,6 +147,21 @@ _DOCUMENTS: Final[Mapping[str, Callable[[Any], dict[str, Any]]]] = {
         "name": value.name,
         "kind": CHANNELS[value.channel],
         "address": value.address or None,
+    },
+    "topic_rule": lambda value: {
+        "topic": value.topic,
+        "when_full": {1: "refuse", 2: "bury-oldest"}.get(value.when_full),
+        **{rule: getattr(value, rule) for rule in BOUNDS if value.HasField(rule)},
+    },
+    "endpoint": lambda value: {
+        "tenant": value.tenant,
+        "route": value.route,
+        "mode": {1: "pull", 2: "deliver", 3: "command"}.get(value.mode),
+        "targets": list(value.target),
+        "application": value.application or None,
+        "endpoint_name": value.endpoint_name or None,
+        "topics": list(value.topic),
+        "fingerprint": value.fingerprint or None,
     },
     "ban": _ban,
     "suspension": lambda value: {

@@ -33,8 +33,11 @@ from snavio.domain.directory import (
     SourceQuota,
     Target,
     Tenant,
+    TopicRule,
     Value,
+    WhenFull,
 )
+from snavio.domain.directory.topic_rule import BOUNDS
 from snavio.errors import BadRequest, SnavioError
 
 MAX_BYTES: Final = 1 << 20
@@ -133,6 +136,7 @@ class _Reading:
             ("acl", self._acl),
             ("quota", self._quota),
             ("alert", self._alert),
+            ("topic", self._topic),
         )
         for table, build in builders:
             for number, row in self._rows(table):
@@ -219,6 +223,13 @@ class _Reading:
     def _alert(self, row: Mapping[str, Any]) -> AlertChannel:
         channel = _choice(ChannelKind, row["kind"], "alert.kind")
         return AlertChannel(self.tenant, row["name"], channel, row.get("address", ""))
+
+    def _topic(self, row: Mapping[str, Any]) -> TopicRule:
+        numbers = {rule: row[rule] for rule in BOUNDS if rule in row}
+        when_full = _choice(WhenFull, row["when_full"], "topic.when_full") if "when_full" in row else None
+        name = row["name"]
+        topic = name if name.startswith(f"{self.tenant}/") else f"{self.tenant}/{name}"
+        return TopicRule(self.tenant, topic, when_full=when_full, **numbers)
 
     def _source(self, row: Mapping[str, Any]) -> str:
         """A service of this tenant may be named without the tenant."""

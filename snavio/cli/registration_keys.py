@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from snavio.domain.directory.topic_rule import BOUNDS
+
 Keys = Mapping[str, tuple[type[Any], bool]]
 
 TOP: Final[Keys] = {
@@ -17,6 +19,7 @@ TOP: Final[Keys] = {
     "acl": (dict, False),
     "quota": (dict, False),
     "alert": (dict, False),
+    "topic": (dict, False),
 }
 TABLES: Final[Mapping[str, Keys]] = {
     "service": {"name": (str, True), "principals": (list, False)},
@@ -79,6 +82,11 @@ TABLES: Final[Mapping[str, Keys]] = {
         "shadow": (bool, False),
     },
     "alert": {"name": (str, True), "kind": (str, True), "address": (str, False)},
+    "topic": {
+        "name": (str, True),
+        "when_full": (str, False),
+        **dict.fromkeys(BOUNDS, (int, False)),
+    },
 }
 WORDS: Final[Mapping[type[Any], str]] = {
     str: "text",

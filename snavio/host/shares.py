@@ -39,6 +39,7 @@ BOUNDS: Final[Mapping[str, str]] = {
     "connections": "open HTTPS connections",
     "tail_bytes": "bytes of recent events",
     "lookups": "name look-ups under way",
+    "pull_requests": "waiting workers of the edge",
 }
 """Every bound that is shared, in words that complete "too many …"."""
 

@@ -332,9 +332,16 @@ class MailboxStore(Protocol):
         ...
 
     def records(
-        self, topic: str, *, after: int, limit: int, holding: MessageState | None = None
+        self,
+        topic: str,
+        *,
+        after: int,
+        limit: int,
+        holding: MessageState | None = None,
+        newest_first: bool = False,
     ) -> list[BatchRecord]:
-        """The first `limit` batches with ids above `after`, settled or not, in order of id.
+        """The first `limit` batches with ids above `after`, settled or not, in order of id; with `newest_first` the
+        last ones with ids below `after`, the newest first.
 
         With `holding`, only those with a message in that state; READY and INFLIGHT both mean unsettled.
         """

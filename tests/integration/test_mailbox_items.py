@@ -95,7 +95,7 @@ async def test_I_11_mailbox_is_a_pipe_that_copies_and_ranks_nothing(office: Mail
     assert first.marks + second.marks == [f"x{number}" for number in range(40)], (
         "each to one of them, in order"
     )
-    pipe = {"Send", "SendStream", "Receive", "RecvStream", "Ack", "Nack", "Extend"}
+    pipe = {"Send", "SendAll", "SendStream", "Receive", "RecvStream", "Ack", "Nack", "Extend"}
     oversight = {"Stats", "Peek", "List", "Change"}
     methods = {method.name for method in mail.DESCRIPTOR.services_by_name["Mailbox"].methods}
     assert methods == pipe | oversight
@@ -142,7 +142,7 @@ async def test_P_5_reasons_are_stable_words_that_the_manual_explains_and_reproce
 ) -> None:
     manual = (ROOT / "docs" / "mailbox.md").read_text("utf-8")
     reasons = {word for name, word in vars(DeadReason).items() if name.isupper()}
-    assert len(reasons) == 4 and all(f"| `{reason}` |" in manual for reason in reasons)
+    assert len(reasons) == 5 and all(f"| `{reason}` |" in manual for reason in reasons)
     assert "snavio queue dlq ls" in manual and "reprocess" in manual
     await (await office.sender()).send(send_batch(1, (TOPIC, commands(1))))
     consumer = office.consumer()

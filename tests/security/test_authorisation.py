@@ -20,6 +20,7 @@ from snavio.rpc.status import error_of
 from snavio.v1 import (
     batch_pb2,
     command_pb2,
+    edge_pb2,
     enrolment_pb2,
     explain_pb2,
     fast_pb2,
@@ -42,6 +43,7 @@ FILES: tuple[FileDescriptor, ...] = tuple(
     for module in (
         batch_pb2,
         command_pb2,
+        edge_pb2,
         enrolment_pb2,
         explain_pb2,
         fast_pb2,

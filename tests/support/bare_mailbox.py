@@ -101,17 +101,18 @@ class BareMailbox:
             shares=self.shares,
             age_ns=self.age.now_ns,
         )
+        self.settlements = Settlements(delivery=self.delivery, commits=self.commits, rows=self.rows)
         self.intake = BatchIntake(
             store=self.disk,
             commits=self.commits,
             delivery=self.delivery,
+            settlements=self.settlements,
             rows=self.rows,
             clock=self.clock,
         )
         self.receiving = Receiving(
             delivery=self.delivery, rows=self.rows, waiters=self.waiters, stopping=lambda: False
         )
-        self.settlements = Settlements(delivery=self.delivery, commits=self.commits, rows=self.rows)
         self.listing = Listing(delivery=self.delivery, store=self.disk, rows=self.rows, worker=self.worker)
         self.oversight = Oversight(
             delivery=self.delivery,

@@ -21,6 +21,8 @@ from snavio.domain.directory import (
     SourceQuota,
     Target,
     Tenant,
+    TopicRule,
+    WhenFull,
 )
 from snavio.errors import BadRequest
 
@@ -69,6 +71,12 @@ interval_seconds = 60
 name = "oncall"
 kind = "webhook"
 address = "https://acme.example/hook"
+
+[[topic]]
+name = "own/mail"
+capacity = 1000
+when_full = "bury-oldest"
+delivered_s = 0
 """
 
 
@@ -106,6 +114,7 @@ def test_whole_file_is_read_in_an_order_that_can_be_written(tmp_path: Path) -> N
         AclEntry("rival/shop", "bot", "Pong"),
         SourceQuota("rival/shop", "bot", "Pong", 5, 60),
         AlertChannel("acme", "oncall", ChannelKind.WEBHOOK, "https://acme.example/hook"),
+        TopicRule("acme", "acme/own/mail", 1000, WhenFull.BURY_OLDEST, delivered_s=0),
     )
     assert found.triples == [("acme/billing", "bot", "Ping"), ("rival/shop", "bot", "Pong")]
 
@@ -115,6 +124,7 @@ def test_file_in_the_documentation_is_one(tmp_path: Path) -> None:
     found = read(tmp_path, page.partition("```toml\n")[2].partition("```")[0])
     assert {value.kind for value in found.values} == {
         "tenant", "principal", "service", "target", "route", "acl", "source_quota", "profile_limit", "alert_channel",
+        "topic_rule",
     }  # fmt: skip
     (route,) = [value for value in found.values if isinstance(value, Route)]
     assert route.fairness == Fairness()
@@ -129,6 +139,8 @@ def test_file_in_the_documentation_is_one(tmp_path: Path) -> None:
         ("dominant_share = 0.9", "dominant = 0.9", 22, "did you mean 'dominant_share'?"),
         ("dominant_share = 0.9", "dominant_share = nan", 22, "route.fairness.dominant_share: must be"),
         ('tenant = "acme"', 'tennant = "acme"', 1, "unknown key 'tennant': did you mean 'tenant'?"),
+        ('"bury-oldest"', '"bury"', 49, "topic.when_full: must be one of refuse, bury-oldest"),
+        ("capacity = 1000", "capacity = 0", 48, "topic_rule.capacity: must be from 1 to 1000000000000"),
         ("[[alert]]", "[[alrt]]", 41, "unknown key 'alrt': did you mean 'alert'?"),
         ('command = "Pong"\nprofile', 'command = "P ong"\nprofile', 17, "route.name: must be letters"),
         ("ttl_seconds = 60", 'ttl_seconds = "60"', 19, "route.ttl_seconds: must be a whole number."),

@@ -38,6 +38,8 @@ MOST_BATCHES = 4096
 MOST_OPENED = 256
 """Read from disk and looked into for one page."""
 MOST_PAGE_BYTES = 2 << 20
+_BEYOND = (1 << 53) - 1
+"""Above every batch: their ids times the messages of a batch are ids of messages."""
 
 T = TypeVar("T")
 
@@ -56,11 +58,12 @@ class Filter:
     min_attempts: int = 0
     attributes: tuple[tuple[str, str], ...] = ()
     """All of them; in order of name."""
+    idem_key: str = ""
 
     @property
     def looks_inside(self) -> bool:
         """True when the messages themselves have to be read."""
-        return bool(self.source or self.name or self.command_id or self.attributes)
+        return bool(self.source or self.name or self.command_id or self.attributes or self.idem_key)
 
     @property
     def holding(self) -> MessageState | None:
@@ -90,7 +93,12 @@ class Filter:
             return True
         if found is None:
             return False
-        asked = ((self.source, found.source), (self.name, found.name), (self.command_id, found.id))
+        asked = (
+            (self.source, found.source),
+            (self.name, found.name),
+            (self.command_id, found.id),
+            (self.idem_key, found.idem_key),
+        )
         if not all(not wanted or wanted == held for wanted, held in asked):
             return False
         return dict(found.attrs).items() >= set(self.attributes)
@@ -134,21 +142,35 @@ class Listing:
         self._worker = worker
 
     async def page(
-        self, topic: str, wanted: Filter, *, after: int, limit: int, most_bytes: int = MOST_PAGE_BYTES
+        self,
+        topic: str,
+        wanted: Filter,
+        *,
+        after: int,
+        limit: int,
+        most_bytes: int = MOST_PAGE_BYTES,
+        newest_first: bool = False,
     ) -> tuple[list[SeenMessage], int]:
-        """Up to `limit` messages with ids above `after`, and where to go on; 0 at the end."""
+        """Up to `limit` messages with ids above `after`, and where to go on; 0 at the end.
+
+        With `newest_first` those with ids below `after`, or the newest when it is 0.
+        """
         found: list[SeenMessage] = []
         looked = opened = size = 0
-        async for record in self._records(topic, wanted, after=after // ID_STRIDE - 1):
+        start = after // ID_STRIDE - 1
+        if newest_first:
+            start = after // ID_STRIDE + 1 if after else _BEYOND
+        async for record in self._records(topic, wanted, after=start, newest_first=newest_first):
             looked += 1
             batch = self.batch(topic, record)
             bits = self._bits(wanted, batch, record)
-            if record.batch_id == after // ID_STRIDE:
-                bits &= ~ones(0, after % ID_STRIDE + 1)
+            if after and record.batch_id == after // ID_STRIDE:
+                bits &= ones(0, after % ID_STRIDE) if newest_first else ~ones(0, after % ID_STRIDE + 1)
             if bits:
                 opened += 1
                 contents = await self.contents(topic, record)
-                for index, one in _messages(batch, bits):
+                messages = _messages(batch, bits)
+                for index, one in reversed(list(messages)) if newest_first else messages:
                     content = contents[index] if contents is not None else None
                     if wanted.takes_content(content):
                         msg_id = record.batch_id * ID_STRIDE + index
@@ -166,7 +188,8 @@ class Listing:
                         if len(found) >= limit or size >= most_bytes:
                             return found, msg_id
             if looked >= MOST_BATCHES or opened >= MOST_OPENED:
-                return found, record.batch_id * ID_STRIDE + ID_STRIDE - 1
+                first = record.batch_id * ID_STRIDE
+                return found, first if newest_first else first + ID_STRIDE - 1
         return found, 0
 
     async def chosen(self, topic: str, wanted: Filter, *, through: int) -> AsyncIterator[list[Chosen]]:
@@ -210,12 +233,18 @@ class Listing:
         """Ask the disk, off the event loop."""
         return await self._worker.run(work)
 
-    async def _records(self, topic: str, wanted: Filter, *, after: int) -> AsyncIterator[BatchRecord]:
+    async def _records(
+        self, topic: str, wanted: Filter, *, after: int, newest_first: bool = False
+    ) -> AsyncIterator[BatchRecord]:
         while True:
             start = max(0, after)
             records = await self._worker.run(
                 lambda start=start: self._store.records(  # type: ignore[misc]
-                    topic, after=start, limit=PAGE_BATCHES, holding=wanted.holding
+                    topic,
+                    after=start,
+                    limit=PAGE_BATCHES,
+                    holding=wanted.holding,
+                    newest_first=newest_first,
                 )
             )
             for record in records:

@@ -28,6 +28,7 @@ from services.mailbox.state.policy import Policy
 from services.mailbox.state.ranges import ones
 from services.mailbox.state.topics import Topic
 from snavio.clock import Clock
+from snavio.domain.directory import WhenFull
 from snavio.domain.message import DeadReason, MessageState
 from snavio.domain.queue_address import TELEMETRY_NAME
 from snavio.errors import SnavioError
@@ -144,7 +145,7 @@ class Retention:
             ready_s = self._delivery.policies.of(topic.name).ready_s
             if topic.oldest_age_ns <= self._age.before_ns(ready_s):
                 return True
-            most = self._delivery.policies.of(topic.name).ready_messages
+            most, _ = self._most(topic, self._delivery.policies.of(topic.name))
             if most and topic.messages > most:
                 return True
         if not (topic.delivered or topic.dead or topic.canceled):
@@ -191,18 +192,29 @@ class Retention:
 
     async def _make_room(self, topic: Topic, policy: Policy) -> bool:
         """End the oldest of a topic that takes new messages rather than keep them; whether there are more."""
-        surplus = topic.messages - topic.settling - policy.ready_messages
-        if not policy.ready_messages or surplus <= 0:
+        most, reason = self._most(topic, policy)
+        surplus = topic.messages - topic.settling - most
+        if not most or surplus <= 0:
             return False
         now = self._age.now_ns()
         ended = self._delivery.endings.expire_ready(
-            topic.name, now, limit=SLICE_BATCHES, most_messages=surplus
+            topic.name, now, limit=SLICE_BATCHES, most_messages=surplus, reason=reason
         )
         self._delivery.window.sweep(topic.name)
         if not ended and (asked := self._delivery.window.shortage(topic.name)) is not None:
             await self._rows.refill(self._delivery, asked)
             return True
         return ended == SLICE_BATCHES
+
+    def _most(self, topic: Topic, policy: Policy) -> tuple[int, str]:
+        """Messages that wait before the oldest end, or 0, and the reason of that end."""
+        if policy.ready_messages:
+            return policy.ready_messages, DeadReason.EXPIRED
+        if policy.when_full is WhenFull.BURY_OLDEST:
+            # After its capacity was lowered; what is sent makes room for itself alone.
+            shards = max(1, len(topic.by_shard))
+            return self._delivery.topics.capacity(topic.name) * shards, DeadReason.OVERFLOW
+        return 0, DeadReason.EXPIRED
 
     def _tell_unconsumed(self, topic: Topic) -> None:
         """Tell a tenant, once for each look, that telemetry went from its queue unread."""

@@ -146,7 +146,10 @@ class Batch:
         self, lo: int, hi: int, *, attempt: int, holder: str, deadline_mono_ns: int, since_mono_ns: int
     ) -> RangeLease:
         """Hold `lo .. hi`, which is ready."""
-        lease = RangeLease(self, lo, hi, attempt, holder, deadline_mono_ns, hi - lo, since_mono_ns)
+        visibility_ns = deadline_mono_ns - since_mono_ns
+        lease = RangeLease(
+            self, lo, hi, attempt, holder, deadline_mono_ns, hi - lo, since_mono_ns, visibility_ns
+        )
         self.held.put(lo, hi, lease)
         return lease
 

@@ -79,6 +79,7 @@ class Delivery:
             limits=self.limits,
             shares=self.shares,
             own_capacity=lambda name: self.policies.of(name).capacity,
+            when_full=lambda name: self.policies.of(name).when_full.label,
         )
         self.window = ReadyWindow(self.topics, clock)
         self.inflight = InflightCounts(self.limits, self.topics.wake)
@@ -283,8 +284,10 @@ class Delivery:
             not_before_unix_ns=now + delay_ns if delay_ns else 0,
         )
 
-    def extend(self, name: str, receipts: Iterable[Receipt], *, holder: str, visibility_ms: int) -> bytes:
-        """Count the visibility of what the caller holds from now on; a code per message."""
+    def extend(
+        self, name: str, receipts: Iterable[Receipt], *, holder: str, visibility_ms: int, add: bool = False
+    ) -> bytes:
+        """Count the visibility of what the caller holds from now on, or `add` it to the end; a code per message."""
         self.tick()
         topic = self.topics.topic(name)
         codes: list[bytes] = []
@@ -301,6 +304,7 @@ class Delivery:
                 now_mono_ns=self._clock.mono_ns(),
                 visibility_ns=visibility_ms * MILLISECOND,
                 most=self.policies.of(name).inflight_visibilities,
+                add=add,
             )
             codes += answer
             for lease in leases:

@@ -64,11 +64,20 @@ class Endings:
         self._transitions.send_off(settling)
         return sum(moved.messages for moved in settling.moved)
 
-    def expire_ready(self, name: str, before_ns: int, *, limit: int, most_messages: float = math.inf) -> int:
+    def expire_ready(
+        self,
+        name: str,
+        before_ns: int,
+        *,
+        limit: int,
+        most_messages: float = math.inf,
+        reason: str = DeadReason.EXPIRED,
+    ) -> int:
         """Send what waits since the store's age was at most `before_ns` to the DLQ, unless it is leased.
 
         It waits since it was stored, or came back from an end. At most `limit` batches of those in memory, the oldest
-        first, and no further one after `most_messages`; of how many something went.
+        first, and no further one after `most_messages`; of how many something went. For want of room no message more
+        than that goes.
         """
         topic = self._topics.topic(name)
         if topic is None:
@@ -80,11 +89,16 @@ class Endings:
             if sum(moved.messages for moved in settling.moved) >= most_messages:
                 break
             before = len(settling.moved)
-            for lo, hi, tried in list(batch.open(batch.bound(), 0, batch.count)):
+            for lo, end, tried in list(batch.open(batch.bound(), 0, batch.count)):
+                left = most_messages - sum(moved.messages for moved in settling.moved)
                 if tried.revived_age_ns > before_ns:
                     continue
+                whole = reason != DeadReason.OVERFLOW or left >= end - lo
+                hi = end if whole else lo + max(0, int(left))
+                if hi == lo:
+                    break
                 error = next((one.reason for one in reversed(tried.history) if one.reason), "")
-                ending = self.dead(DeadReason.EXPIRED, tried.attempt - 1, error)
+                ending = self.dead(reason, tried.attempt - 1, error)
                 batch.move(settling, lo, hi, Verb.END, attempt=tried.attempt - 1, ending=ending)
             # Only those: leased and requeued messages must not take the place of messages to remove.
             seen += len(settling.moved) > before

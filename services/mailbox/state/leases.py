@@ -32,6 +32,8 @@ class RangeLease:
     """Number of messages that are still held under it."""
     since_mono_ns: int = 0
     """When they were received; an extension does not change it."""
+    visibility_ns: int = 0
+    """As it was asked for, or as an extension from now on asked for it; what is added to the end does not change it."""
     handout: Handout | None = None
     """The response in which they left for the first time; None at a later attempt."""
 
@@ -70,18 +72,28 @@ def _explain(batch: Batch, lo: int, hi: int, settling: Settling) -> None:
 
 
 def extend(
-    batch: Batch, receipt: Receipt, holder: str, *, now_mono_ns: int, visibility_ns: int, most: int
+    batch: Batch,
+    receipt: Receipt,
+    holder: str,
+    *,
+    now_mono_ns: int,
+    visibility_ns: int,
+    most: int,
+    add: bool = False,
 ) -> tuple[list[bytes], list[RangeLease]]:
     """Give what the receipt rightly names a new deadline; a code per message, and the new leases.
 
-    No lease lasts longer than `most` times its visibility: what is held for ever is retained for ever.
+    It is that long from now, or with `add` from the deadline before. No lease lasts longer than `most` times its
+    visibility: what is held for ever is retained for ever.
     """
     asked = Settling()
     leases: list[RangeLease] = []
 
     def take(lease: RangeLease, lo: int, hi: int) -> None:
-        longest_ns = max(visibility_ns, lease.deadline_mono_ns - lease.since_mono_ns, most * visibility_ns)
-        deadline = min(now_mono_ns + visibility_ns, lease.since_mono_ns + longest_ns)
+        asked_ns = lease.visibility_ns if add else visibility_ns
+        longest_ns = max(asked_ns, lease.deadline_mono_ns - lease.since_mono_ns, most * asked_ns)
+        wanted = visibility_ns + (lease.deadline_mono_ns if add else now_mono_ns)
+        deadline = min(wanted, lease.since_mono_ns + longest_ns)
         lease.left -= hi - lo
         leases.append(
             batch.lease(
@@ -93,7 +105,7 @@ def extend(
                 since_mono_ns=lease.since_mono_ns,
             )
         )
-        leases[-1].handout = lease.handout
+        leases[-1].handout, leases[-1].visibility_ns = lease.handout, asked_ns
 
     settle(batch, receipt, holder, asked, take)
     return asked.codes, leases

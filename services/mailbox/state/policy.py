@@ -6,7 +6,7 @@ Values only. Nothing here may mean "for ever".
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -78,15 +78,13 @@ class Policies:
             found = self.by_topic.get("*/" + topic.partition("/")[2])
         return found or self.default
 
-    def write(self, rule: TopicRule) -> None:
-        """A tenant wrote this rule."""
-        own = rule.when_full
-        base = self.set_up(rule.topic)
-        self.written[rule.topic] = replace(base, when_full=own or base.when_full, **rule.numbers())
+    def follow(self, rules: Iterable[TopicRule]) -> None:
+        """These are the rules that tenants have written, and no others."""
+        self.written = {rule.topic: self._with(rule) for rule in rules}
 
-    def erase(self, topic: str) -> None:
-        """There is no such rule any more."""
-        self.written.pop(topic, None)
+    def _with(self, rule: TopicRule) -> Policy:
+        base = self.set_up(rule.topic)
+        return replace(base, when_full=rule.when_full or base.when_full, **rule.numbers())
 
 
 assert {*BOUNDS, "when_full"} == {one.name for one in fields(Policy)}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from itertools import islice
 
 from services.mailbox.state.bounds import MailboxShares
 from services.mailbox.state.ordering import Ordering
@@ -16,6 +17,8 @@ from snavio.clock import Clock
 from snavio.errors import Saturated
 from snavio.ports.mailbox_store import BatchRecord, TopicRecord
 
+LOOKED_AT = 256
+"""Of the stretches or batches of a topic, for its numbers: a reading must not cost what the topic holds."""
 KEPT_EMPTY_NS = 60_000_000_000
 """For an empty topic after its last message came: one that is used now and then is not made anew."""
 
@@ -32,8 +35,10 @@ class TopicTable:
         limits: Limits,
         shares: MailboxShares,
         own_capacity: Callable[[str], int] = lambda _name: 0,
+        when_full: Callable[[str], str] = lambda _name: "refuse",
     ) -> None:
         self._own_capacity = own_capacity
+        self._when_full = when_full
         self.limits = limits
         self.shares = shares
         self.woken = woken
@@ -172,7 +177,31 @@ class TopicTable:
             topic.ordering.deepest,
             topic.stored_total,
             topic.acked_total,
+            *self._waiting_since(topic),
+            self._when_full(name),
         )
+
+    def _waiting_since(self, topic: Topic) -> tuple[int, int]:
+        """When the oldest ready message was stored, and since or from when on one may be received."""
+        found = [
+            (batch.stored_unix_ns, max(batch.stored_unix_ns, tried.not_before_unix_ns))
+            for batch_id, lo, hi, attempt in topic.ready[:LOOKED_AT]
+            if (batch := topic.batches.get(batch_id)) is not None
+            for start, end in batch.free(lo, hi, attempt)[:1]
+            for _, _, tried in islice(batch.retrying(start, end), 1)
+        ]
+        if found:
+            return min(stored for stored, _ in found), min(run for _, run in found)
+        if topic.loaded_through < topic.last_id and topic.messages and topic.oldest_unix_ns:
+            # Not in memory yet: as the disk said at the start, or when somebody looked.
+            return topic.oldest_unix_ns, topic.oldest_unix_ns
+        delayed = [
+            tried.not_before_unix_ns
+            for batch in islice(topic.batches.values(), LOOKED_AT)
+            for lo, hi, _ in batch.delayed
+            for _, _, tried in batch.retrying(lo, hi)
+        ]
+        return 0, min(filter(None, delayed), default=0)
 
 
 def _topic(record: TopicRecord) -> Topic:

@@ -175,3 +175,8 @@ class Counts:
     stored_total: int = 0
     """Taken in since the start."""
     acked_total: int = 0
+    oldest_ready_unix_ns: int = 0
+    """When the oldest that may be received now was stored; 0 when there is none."""
+    earliest_run_unix_ns: int = 0
+    """Since when, or from when on, the message that waits longest may be received; 0 when none waits."""
+    when_full: str = ""

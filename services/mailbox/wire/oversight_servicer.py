@@ -59,7 +59,11 @@ class OversightServicer:
         self._require(call, caveat.Operation.LIST, request.topic)
         limit = _limit(request.limit, DEFAULT_LIST, MOST_LIST)
         sights, following = await self._listing.page(
-            request.topic, read_filter(request.filter), after=request.after, limit=limit
+            request.topic,
+            read_filter(request.filter),
+            after=request.after,
+            limit=limit,
+            newest_first=request.newest_first,
         )
         views = [_view(one, payload=request.payload) for one in sights]
         return wire.ListResponse(message=views, next=following)
@@ -112,6 +116,7 @@ def read_filter(asked: Any) -> Filter:
         dead_reason=asked.dead_reason,
         min_attempts=asked.min_attempts,
         attributes=tuple(sorted(asked.attribute.items())),
+        idem_key=asked.idem_key,
     )
 
 

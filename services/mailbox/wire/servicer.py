@@ -268,7 +268,11 @@ class MailboxServicer:
         if request.receipts.boot_epoch != self._delivery.boot_epoch:
             return SettleResponse(codes=LATE * len(msg_ids))
         codes = self._delivery.extend(
-            request.topic, receipts(msg_ids, attempts), holder=holder, visibility_ms=request.visibility_ms
+            request.topic,
+            receipts(msg_ids, attempts),
+            holder=holder,
+            visibility_ms=request.visibility_ms,
+            add=request.add,
         )
         return SettleResponse(codes=codes)
 

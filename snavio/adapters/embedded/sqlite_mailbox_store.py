@@ -378,9 +378,16 @@ class SqliteMailboxStore:
         return self._records("topic_id = ? AND id > ? AND unsettled > 0 ORDER BY id", topic, after, limit)
 
     def records(
-        self, topic: str, *, after: int, limit: int, holding: MessageState | None = None
+        self,
+        topic: str,
+        *,
+        after: int,
+        limit: int,
+        holding: MessageState | None = None,
+        newest_first: bool = False,
     ) -> list[BatchRecord]:
-        where = f"topic_id = ? AND id > ? AND {_HOLDING[holding]} ORDER BY id"
+        side, order = ("<", "id DESC") if newest_first else (">", "id")
+        where = f"topic_id = ? AND id {side} ? AND {_HOLDING[holding]} ORDER BY {order}"
         return self._records(where, topic, after, limit)
 
     def record(self, topic: str, batch_id: int) -> BatchRecord | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -169,12 +169,19 @@ class MemoryMailboxStore:
         return self.records(topic, after=after, limit=limit, holding=MessageState.READY)
 
     def records(
-        self, topic: str, *, after: int, limit: int, holding: MessageState | None = None
+        self,
+        topic: str,
+        *,
+        after: int,
+        limit: int,
+        holding: MessageState | None = None,
+        newest_first: bool = False,
     ) -> list[BatchRecord]:
         rows = self._topics.get(topic, {})
         ids = list(rows)
         found: list[BatchRecord] = []
-        for batch_id in ids[bisect_right(ids, after) :]:
+        chosen = ids[: bisect_left(ids, after)][::-1] if newest_first else ids[bisect_right(ids, after) :]
+        for batch_id in chosen:
             row = rows.get(batch_id)
             if row is not None and (holding is None or _holds(row.record, holding)):
                 found.append(row.record)
