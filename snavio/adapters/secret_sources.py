@@ -1,4 +1,4 @@
-"""Reads the bytes behind references to secrets: the environment, files, Vault over HTTP, and text that stands in the file.
+"""Reads the bytes behind references to secrets: environment, files, Vault over HTTP, and text that stands in the file.
 
 Never answers with empty bytes, never waits beyond its deadline, and never shows a byte of what it read.
 """
@@ -68,7 +68,8 @@ class SecretSources:
         address, token = self._setting("ADDR"), self._setting("TOKEN")
         if not address or not token:
             raise BadRequest(
-                "Vault needs SNAVIO_VAULT_ADDR and SNAVIO_VAULT_TOKEN in the environment.", reason="vault-not-set"
+                "Vault needs SNAVIO_VAULT_ADDR and SNAVIO_VAULT_TOKEN in the environment.",
+                reason="vault-not-set",
             )
         if urlsplit(address).scheme not in ("https", "http"):
             raise BadRequest("SNAVIO_VAULT_ADDR must begin with https:// or http://.", reason="vault-not-set")
@@ -100,7 +101,9 @@ def _file(name: str) -> bytes:
     except FileNotFoundError:
         raise NotFound("There is no such file.", reason="secret-not-found") from None
     except OSError as error:
-        raise Unavailable(f"The file cannot be read: {error.strerror}.", reason="secret-unavailable") from None
+        raise Unavailable(
+            f"The file cannot be read: {error.strerror}.", reason="secret-unavailable"
+        ) from None
 
 
 def _asked(request: urllib.request.Request, ca_file: str) -> dict[str, Any]:

@@ -59,13 +59,20 @@ def run(
         Path | None, typer.Option("--pid-file", help="Write this process's id there.", show_default=False)
     ] = None,
     *,
-    watch: Annotated[bool, typer.Option("--watch", help="Reload when the file changes, as on SIGHUP.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Reload when the file changes, as on SIGHUP.")
+    ] = False,
     log_level: Annotated[
-        LogLevel | None, typer.Option("--log-level", help="In place of the file's `runtime_log`.", show_default=False)
+        LogLevel | None,
+        typer.Option("--log-level", help="In place of the file's `runtime_log`.", show_default=False),
     ] = None,
     dotenv: Annotated[
         Path | None,
-        typer.Option("--dotenv", help="Variables for `env:` and `{env.NAME}`; those that are set stay.", show_default=False),
+        typer.Option(
+            "--dotenv",
+            help="Variables for `env:` and `{env.NAME}`; those that are set stay.",
+            show_default=False,
+        ),
     ] = None,
     context: ContextOption = None,
 ) -> None:
@@ -85,7 +92,10 @@ def run(
     if dotenv is not None:
         read_dotenv(dotenv)
     plan = _plan(config)
-    level = (log_level or LogLevel(plan.observability.runtime_log.level if plan.observability.runtime_log else "info")).value
+    level = (
+        log_level
+        or LogLevel(plan.observability.runtime_log.level if plan.observability.runtime_log else "info")
+    ).value
     installation = installation_of(db, context)
     if installation.context is not None:
         _become(_joined(installation, plan, config, watch=watch, level=level), pid_file)
@@ -149,15 +159,21 @@ def installation_of(db: Path | None, context: str | None) -> Installation:
 
     if db is not None:
         if context is not None:
-            raise BadRequest("--db starts a mesh here, and --context joins another: give one of them.", reason="two-meshes")
+            raise BadRequest(
+                "--db starts a mesh here, and --context joins another: give one of them.", reason="two-meshes"
+            )
         if db.is_file():
-            raise StateError(f"{db} is a file; --db names the folder in which everything is kept.", reason="not-a-folder")
+            raise StateError(
+                f"{db} is a file; --db names the folder in which everything is kept.", reason="not-a-folder"
+            )
         return find(state_dir=db, config=None)
     named = chosen(context)
     return find(state_dir=None, config=None) if named is None else of_context(named)
 
 
-def _joined(installation: Installation, plan: EdgePlan, config: Path, *, watch: bool, level: str) -> EdgeLaunch:
+def _joined(
+    installation: Installation, plan: EdgePlan, config: Path, *, watch: bool, level: str
+) -> EdgeLaunch:
     from snavio.domain.identity import IdentityKind, parse_identity
     from snavio.launch.edge_process import EdgeLaunch
     from snavio.rpc.renewal import Leaf
@@ -200,7 +216,13 @@ def _become(launch: EdgeLaunch, pid_file: Path | None) -> None:
 
 
 async def _all_in_one(
-    installation: Installation, plan: EdgePlan, config: Path, pid_file: Path | None, *, watch: bool, level: str
+    installation: Installation,
+    plan: EdgePlan,
+    config: Path,
+    pid_file: Path | None,
+    *,
+    watch: bool,
+    level: str,
 ) -> None:
     from snavio.cli.up import _until, spared
     from snavio.clock import SystemClock
@@ -226,7 +248,7 @@ async def _all_in_one(
     loop.add_signal_handler(signal.SIGHUP, reload.set)
     commands = {each.command.source for each in plan.routes if each.command}
     services = sorted(commands | {EDGE_SERVICE})
-    say = spared(lambda text: aside(text))
+    say = spared(aside)
 
     async def edge_on(mesh: MeshSettings) -> EdgeProcess:
         principal = await register_edge(
@@ -249,7 +271,9 @@ async def _all_in_one(
         edge = EdgeProcess(launch, say=say)
         await edge.start()
         _write_pid(pid_file)
-        line(f"edge ready in {time.monotonic() - began:.1f} s on port {edge.port} (tenant {plan.tenant}, {mesh.state_dir})")
+        line(
+            f"edge ready in {time.monotonic() - began:.1f} s on port {edge.port} (tenant {plan.tenant}, {mesh.state_dir})"
+        )
         return edge
 
     async def live(mesh: MeshSettings, supervisor: Supervisor | None) -> None:
@@ -282,11 +306,18 @@ async def _all_in_one(
             except StateError:
                 # The mesh of an edge is called by nobody but the edge and the commands that read where it runs.
                 free = free_addresses("enrolment")
-                ports = {f"SNAVIO_MESH__{name.upper()}": address for name, address in free.items() if name != "enrolment"}
+                ports = {
+                    f"SNAVIO_MESH__{name.upper()}": address
+                    for name, address in free.items()
+                    if name != "enrolment"
+                }
                 ports["SNAVIO_SIGNER__ENROL_LISTEN"] = free.pop("enrolment")
                 mesh = mesh.model_copy(update=free)
             if plan.waiting.in_memory:
-                ports |= {"SNAVIO_MAILBOX__AMNESIA": "true", "SNAVIO_MAILBOX__I_ACCEPT_LOSING_MESSAGES": "true"}
+                ports |= {
+                    "SNAVIO_MAILBOX__AMNESIA": "true",
+                    "SNAVIO_MAILBOX__I_ACCEPT_LOSING_MESSAGES": "true",
+                }
             state.note_run(mesh)
             needed = (*NEEDED, *(NEEDED_FOR_COMMANDS if commands else ()))
             processes = MeshProcesses(mesh, config=installation.config, environment=ports, services=needed)
@@ -315,4 +346,6 @@ def _write_pid(path: Path | None) -> None:
         fresh.write_text(f"{os.getpid()}\n")
         fresh.replace(path)
     except OSError as error:
-        raise StateError(f"--pid-file {path} cannot be written: {error.strerror}.", reason="pid-file") from None
+        raise StateError(
+            f"--pid-file {path} cannot be written: {error.strerror}.", reason="pid-file"
+        ) from None

@@ -28,18 +28,28 @@ if TYPE_CHECKING:
 MOST_BODY: Final = 8 << 20
 Db = Annotated[
     Path | None,
-    typer.Option("--db", metavar="<folder>", help="The folder that `snavio edge run --db` was given.", show_default=False),
+    typer.Option(
+        "--db",
+        metavar="<folder>",
+        help="The folder that `snavio edge run --db` was given.",
+        show_default=False,
+    ),
 ]
 
 
 def attempt(
-    path: Annotated[str, typer.Argument(help="Path of the request, with its query, such as /webhooks/github.")],
+    path: Annotated[
+        str, typer.Argument(help="Path of the request, with its query, such as /webhooks/github.")
+    ],
     *,
     method: Annotated[str, typer.Option("-X", "--request", help="Its method.")] = "POST",
     header: Annotated[
-        list[str] | None, typer.Option("-H", "--header", help="A header, `Name: value`; may be said several times.")
+        list[str] | None,
+        typer.Option("-H", "--header", help="A header, `Name: value`; may be said several times."),
     ] = None,
-    data: Annotated[str, typer.Option("-d", "--data", help="Its body; `@file` reads a file, `@-` standard input.")] = "",
+    data: Annotated[
+        str, typer.Option("-d", "--data", help="Its body; `@file` reads a file, `@-` standard input.")
+    ] = "",
     remote: Annotated[str, typer.Option("--remote", help="The address that it comes from.")] = "127.0.0.1",
     db: Db = None,
     context: ContextOption = None,
@@ -137,7 +147,9 @@ def ls(db: Db = None, context: ContextOption = None, json: Json = False) -> None
     stats = {each.topic: each for each in _stats(installation, health["tenant"])}
     routes = []
     for route in health["routes"]:
-        for topic, target in zip(route["topics"] or [""], route["targets"] or [route["command"]], strict=True):
+        for topic, target in zip(
+            route["topics"] or [""], route["targets"] or [route["command"]], strict=True
+        ):
             now = stats.get(topic)
             numbers = {name: getattr(now, name, 0) for name in ("ready", "inflight", "dead")}
             one = {name: route[name] for name in ("path", "channel", "mode", "command")}
@@ -156,13 +168,18 @@ def ls(db: Db = None, context: ContextOption = None, json: Json = False) -> None
         (
             ("tenant", health["tenant"]),
             ("configuration", f"generation {config['generation']}, {config['fingerprint'][:19]}…"),
-            ("listeners", ", ".join(f"{name} {each['address']}" for name, each in health["listeners"].items())),
+            (
+                "listeners",
+                ", ".join(f"{name} {each['address']}" for name, each in health["listeners"].items()),
+            ),
         )
     )
     notes = [*health["not_running"]]
     if config["last_reload_failed"]:
         notes.append(f"The last reload changed nothing: {config['last_reload_failed']}")
-    show({"routes": routes, "config": config, "notes": notes}, about, Table(columns, routes), *notes, json=json)
+    show(
+        {"routes": routes, "config": config, "notes": notes}, about, Table(columns, routes), *notes, json=json
+    )
 
 
 def orphans(
@@ -232,7 +249,9 @@ def _body(data: str) -> bytes:
             with Path(data[1:]).open("rb") as file:
                 found = file.read(MOST_BODY + 1)
     except OSError as error:
-        raise BadRequest(f"--data: {data[1:]} cannot be read: {error.strerror}.", reason="file-unreadable") from None
+        raise BadRequest(
+            f"--data: {data[1:]} cannot be read: {error.strerror}.", reason="file-unreadable"
+        ) from None
     if len(found) > MOST_BODY:
         raise BadRequest(f"--data: at most {MOST_BODY:,} bytes.", reason="oversized")
     return found

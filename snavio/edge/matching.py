@@ -1,6 +1,6 @@
 """Finds the route of a request: the first one in the file whose path and conditions all hold.
 
-Never takes time that grows with the number of routes: only those on the way from the request's path to `/` are looked at.
+Never takes time that grows with the number of routes: only those on the way from the request's path to `/` count.
 """
 
 from __future__ import annotations

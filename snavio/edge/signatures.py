@@ -76,7 +76,9 @@ class ProviderForm:
     """The signature covers a time, so that its tag is good once."""
 
 
-def verify(auth: HmacAuth, request: EdgeRequest, body: bytes, *, keys: Keys, now_unix_ns: int) -> Verified | Refusal:
+def verify(
+    auth: HmacAuth, request: EdgeRequest, body: bytes, *, keys: Keys, now_unix_ns: int
+) -> Verified | Refusal:
     """Judge a request; `keys` is asked for the time that was signed, or for now where none is."""
     form = PROVIDERS[auth.provider] if auth.provider else None
     claim = form.claim(request, body) if form else _own_claim(auth, request, body)
@@ -97,11 +99,12 @@ def verify(auth: HmacAuth, request: EdgeRequest, body: bytes, *, keys: Keys, now
     return _compare(claim, form, found)
 
 
-def _compare(claim: _Claim, form: ProviderForm | None, keys: Sequence[tuple[str, bytes]]) -> Verified | Refusal:
+def _compare(
+    claim: _Claim, form: ProviderForm | None, keys: Sequence[tuple[str, bytes]]
+) -> Verified | Refusal:
     right: Verified | None = None
-    for name, key in keys:
-        if form is not None and form.standard_key:
-            key = standard_key(key)
+    for name, secret in keys:
+        key = standard_key(secret) if form is not None and form.standard_key else secret
         for text, parts in claim.texts:
             # A token is compared by its digest: its length is a secret, too.
             tag = hashlib.sha256(key).digest() if form is not None and form.token else _tag(key, parts)
@@ -171,14 +174,16 @@ def _of_body(name: str, prefix: str = "") -> Callable[[EdgeRequest, bytes], _Cla
             return _absent(name)
         text = value.removeprefix(prefix)
         if not value.startswith(prefix) or not _HEX.fullmatch(text):
-            return _malformed(name, f"`{prefix}` and 64 hexadecimal digits" if prefix else "64 hexadecimal digits")
+            return _malformed(
+                name, f"`{prefix}` and 64 hexadecimal digits" if prefix else "64 hexadecimal digits"
+            )
         return _Claim((bytes.fromhex(text),), None, (("body", (body,)),))
 
     return claim
 
 
 def _timed_pairs(name: str, tag: str, unit_ns: int) -> Callable[[EdgeRequest, bytes], _Claim | Refusal]:
-    """`t=…,v1=…`: hexadecimal over the time, a dot and the body. During a roll several tags are shown; all are tried."""
+    """`t=…,v1=…`: hexadecimal over time, dot and body. During a roll several tags are shown; all are tried."""
 
     def claim(request: EdgeRequest, body: bytes) -> _Claim | Refusal:
         value = request.header(name.lower())
@@ -250,7 +255,10 @@ def _standard(request: EdgeRequest, body: bytes) -> _Claim | Refusal:
     if not tags:
         return _malformed(names[2], "`v1,` and base64 of 32 bytes")
     return _Claim(
-        tuple(tags), time, (("id.time.body", (f"{identifier}.{stamp}.".encode(), body)),), signed_id=identifier
+        tuple(tags),
+        time,
+        (("id.time.body", (f"{identifier}.{stamp}.".encode(), body)),),
+        signed_id=identifier,
     )
 
 
@@ -265,7 +273,9 @@ def standard_key(secret: bytes) -> bytes:
 
 
 PROVIDERS: Final[dict[str, ProviderForm]] = {
-    "github": ProviderForm(_of_body("X-Hub-Signature-256", "sha256="), ("x-github-delivery",), covers_time=False),
+    "github": ProviderForm(
+        _of_body("X-Hub-Signature-256", "sha256="), ("x-github-delivery",), covers_time=False
+    ),
     "gitea": ProviderForm(_of_body("X-Gitea-Signature"), ("x-gitea-delivery",), covers_time=False),
     "stripe": ProviderForm(_timed_pairs("Stripe-Signature", "v1", SECOND_NS)),
     "cituro": ProviderForm(_timed_pairs("X-CITURO-SIGNATURE", "s", MILLISECOND_NS)),

@@ -55,8 +55,8 @@ class EdgeControl:
             data = answer.read()
         except OSError:
             raise Unavailable(
-                f"No edge runs on {self._path.parent}: start one with `snavio edge run`, or name its folder with --db or "
-                "its mesh with --context.",
+                f"No edge runs on {self._path.parent}: start one with `snavio edge run`, or name its folder with "
+                "--db or its mesh with --context.",
                 reason="no-edge",
             ) from None
         finally:

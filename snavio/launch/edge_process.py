@@ -1,7 +1,7 @@
 """The edge as a process: its arguments, its tenant's entries in the directory, and its life under a launcher.
 
-Never a principal or a service that the tenant did not have and its owner did not ask for: what is registered here is the
-edge's own.
+Never a principal or a service that the tenant did not have and its owner did not ask for: what is registered here is
+the edge's own.
 """
 
 from __future__ import annotations
@@ -151,7 +151,9 @@ class EdgeProcess:
                 line = (await process.stdout.readline()).decode("ascii", "replace")
         except TimeoutError:
             process.kill()
-            raise Unavailable(f"The edge was not ready after {READY_SECONDS:.0f} s.", reason="slow-start") from None
+            raise Unavailable(
+                f"The edge was not ready after {READY_SECONDS:.0f} s.", reason="slow-start"
+            ) from None
         if not line.startswith("ready "):
             self.exit_code = await process.wait()
             raise Unavailable("The edge did not start; what it said stands above.", reason="did-not-start")

@@ -28,14 +28,26 @@ async def test_a_request_is_stored_as_it_came_without_what_let_it_in(tmp_path: P
         assert reply.said == (202, "queued")
         assert reply.document["id"].startswith("evt_") and reply.headers["X-Request-ID"].startswith("req_")
         (stored,) = edge.mailbox.everything
-        assert (stored.method, stored.route, stored.path, stored.query) == ("POST", "/b", "/b/c%C3%A9/", "q=1&r=%20")
-        assert (stored.body, stored.body_size, stored.caller, stored.remote) == (b'{"a":1}', 0, "basic:ci", "127.0.0.1")
+        assert (stored.method, stored.route, stored.path, stored.query) == (
+            "POST",
+            "/b",
+            "/b/c%C3%A9/",
+            "q=1&r=%20",
+        )
+        assert (stored.body, stored.body_size, stored.caller, stored.remote) == (
+            b'{"a":1}',
+            0,
+            "basic:ci",
+            "127.0.0.1",
+        )
         assert stored.request_id == reply.headers["X-Request-ID"]
         names = {each.name for each in stored.header}
         assert "x-kind" in names and not names & {"authorization", "cookie"}
 
 
-@pytest.mark.parametrize("login", [None, "Basic", "Basic !!", "Bearer x", "Basic " + base64.b64encode(b"ci").decode()])
+@pytest.mark.parametrize(
+    "login", [None, "Basic", "Basic !!", "Bearer x", "Basic " + base64.b64encode(b"ci").decode()]
+)
 async def test_a_login_in_another_form_is_401_with_a_challenge(tmp_path: Path, login: str | None) -> None:
     async with local_edge(tmp_path, API + "/b { auth basic ci secret\n pull { path /b } }\n") as edge:
         reply = await edge.post("/b", headers={"Authorization": login} if login else {})
@@ -53,7 +65,10 @@ async def test_a_captured_request_is_refused_under_its_own_and_under_any_other_n
         headers = signed(body, path="/s", nonce="one")
         assert (await edge.post("/s", body, headers)).said == (202, "queued")
         assert (await edge.post("/s", body, headers)).said == (401, "replayed")
-        assert (await edge.post("/s", body, {**headers, "X-Nonce": "two"})).said == (401, "signature-mismatch")
+        assert (await edge.post("/s", body, {**headers, "X-Nonce": "two"})).said == (
+            401,
+            "signature-mismatch",
+        )
         assert (await edge.post("/s", b"pay 6", headers)).said == (401, "signature-mismatch")
         # The form of others signs no nonce: what counts is the tag.
         stamp = headers["X-Timestamp"]
@@ -114,7 +129,11 @@ async def test_githubs_redeliver_is_a_duplicate_and_no_replay(tmp_path: Path) ->
 async def test_gitlab_that_sends_twice_is_stored_once_and_its_token_never(tmp_path: Path) -> None:
     text = API + '/gl { auth hmac { provider gitlab; secret "raw:a shared secret" }\n pull { path /gl } }\n'
     async with local_edge(tmp_path, text) as edge:
-        headers = {"X-Gitlab-Token": SECRET.decode(), "Idempotency-Key": "7fa3", "X-Gitlab-Event": "Push Hook"}
+        headers = {
+            "X-Gitlab-Token": SECRET.decode(),
+            "Idempotency-Key": "7fa3",
+            "X-Gitlab-Event": "Push Hook",
+        }
         assert (await edge.post("/gl", b"{}", headers)).said == (202, "queued")
         assert (await edge.post("/gl", b"{}", headers)).said == (202, "duplicate")
         assert (await edge.post("/gl", b"{}", {**headers, "X-Gitlab-Token": "x"})).status == 401
@@ -174,7 +193,9 @@ async def test_an_address_that_goes_on_guessing_is_told_to_wait(tmp_path: Path) 
         assert (await edge.post("/s", b"x", signed(b"x", path="/s", at=at))).status == 202
 
 
-async def test_bodies_and_headers_beyond_the_route_are_refused_before_anything_is_stored(tmp_path: Path) -> None:
+async def test_bodies_and_headers_beyond_the_route_are_refused_before_anything_is_stored(
+    tmp_path: Path,
+) -> None:
     text = API + "/o { max_body 1kb; max_headers 512b\n pull { path /o } }\n"
     async with local_edge(tmp_path, text) as edge:
         assert (await edge.post("/o", b"x" * 1024)).status == 202
@@ -234,6 +255,7 @@ async def test_the_page_of_metrics_counts_by_route_and_reason(tmp_path: Path) ->
         page = edge.metrics.page({}).decode()
         assert "hookaido_ingress_accepted_total 3\n" in page and "hookaido_ingress_enqueued_total 3\n" in page
         assert (
-            'hookaido_ingress_rejected_by_reason_total{route="/s",reason="signature-missing",status="401"} 1\n' in page
+            'hookaido_ingress_rejected_by_reason_total{route="/s",reason="signature-missing",status="401"} 1\n'
+            in page
         )
         assert page.count("# TYPE hookaido_ingress_accepted_total counter\n") == 1

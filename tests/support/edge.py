@@ -75,7 +75,9 @@ class MemoryMailbox:
         answer = SendAllResponse()
         codes = bytearray()
         for number, group in enumerate(groups):
-            copies = [(topic, message) for part in group.part for topic in part.topic for message in part.message]
+            copies = [
+                (topic, message) for part in group.part for topic in part.topic for message in part.message
+            ]
             refusal = ""
             for topic, message in copies:
                 known = self._keys.get((topic, message.idem_key)) if message.idem_key else None
@@ -87,7 +89,9 @@ class MemoryMailbox:
                     refusal = refusal or "saturated"
             if refusal:
                 retry = 1500 if refusal == "saturated" else 0
-                answer.refusal.append(GroupRefusal(group=number, reason=refusal, detail="full", retry_after_ms=retry))
+                answer.refusal.append(
+                    GroupRefusal(group=number, reason=refusal, detail="full", retry_after_ms=retry)
+                )
                 codes += bytes(len(copies))
                 answer.msg_id.extend([0] * len(copies))
                 continue
@@ -138,7 +142,12 @@ class LocalEdge:
     scheme: str = "http"
 
     async def post(
-        self, path: str, body: bytes = b"{}", headers: Mapping[str, str] | None = None, *, method: str = "POST"
+        self,
+        path: str,
+        body: bytes = b"{}",
+        headers: Mapping[str, str] | None = None,
+        *,
+        method: str = "POST",
     ) -> EdgeReply:
         from yarl import URL
 
@@ -217,7 +226,9 @@ async def local_edge(
     )
     await reloading.begin()
     spec = ListenerSpec("ingress", SocketAddress("127.0.0.1", 0, "127.0.0.1:0"), tls, {"": ingress})
-    listener = EdgeListener(spec, turned_away=lambda status, reason, _: turned_away.append((status, reason)), limits=limits)
+    listener = EdgeListener(
+        spec, turned_away=lambda status, reason, _: turned_away.append((status, reason)), limits=limits
+    )
     await listener.start()
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as session:
         try:
@@ -233,7 +244,13 @@ async def local_edge(
 
 
 def signed(
-    body: bytes, *, path: str, key: bytes = SECRET, nonce: str = "n", at: float | None = None, method: str = "POST"
+    body: bytes,
+    *,
+    path: str,
+    key: bytes = SECRET,
+    nonce: str = "n",
+    at: float | None = None,
+    method: str = "POST",
 ) -> dict[str, str]:
     """Headers of the form that covers method, path, time, nonce and body."""
     stamp = str(int(time.time() if at is None else at))

@@ -20,7 +20,9 @@ def table(text: str) -> RouteTable:
     return RouteTable(plan_of(API + text).routes)
 
 
-def request(path: str, *, method: str = "POST", query: str = "", remote: str = "192.0.2.1", **headers: str) -> EdgeRequest:
+def request(
+    path: str, *, method: str = "POST", query: str = "", remote: str = "192.0.2.1", **headers: str
+) -> EdgeRequest:
     named = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
     return EdgeRequest(method, request_path(path.encode()), query, named, address_of(remote))
 
@@ -45,7 +47,15 @@ def test_a_path_with_two_readings_is_refused(path: str) -> None:
 
 @pytest.mark.parametrize(
     ("path", "compared"),
-    [("/", "/"), ("/a", "/a"), ("/a/", "/a"), ("/a/b/", "/a/b"), ("/%c3%a9", "/%C3%A9"), ("/a;v=1", "/a;v=1"), ("/...", "/...")],
+    [
+        ("/", "/"),
+        ("/a", "/a"),
+        ("/a/", "/a"),
+        ("/a/b/", "/a/b"),
+        ("/%c3%a9", "/%C3%A9"),
+        ("/a;v=1", "/a;v=1"),
+        ("/...", "/..."),
+    ],
 )
 def test_other_paths_are_compared_in_one_form(path: str, compared: str) -> None:
     assert matched_path(request_path(path.encode())) == compared
@@ -67,7 +77,9 @@ def test_the_first_route_of_the_file_takes_a_request_that_several_would() -> Non
 
 
 def test_another_method_is_told_what_is_permitted_and_falls_through_to_a_route_that_permits_it() -> None:
-    found = table("/a { match { method PUT }\n pull { path /1 } }\n/a/b { match { method PATCH }\n pull { path /2 } }")
+    found = table(
+        "/a { match { method PUT }\n pull { path /1 } }\n/a/b { match { method PATCH }\n pull { path /2 } }"
+    )
     match = found.find(request("/a/b", method="DELETE"))
     assert (match.place, match.methods) == (None, {"PUT", "PATCH"})
     assert taken(found, request("/a/b", method="PATCH")) == "/a/b"
@@ -80,11 +92,18 @@ def test_every_condition_has_to_hold_and_the_one_that_did_not_is_named() -> None
     )
     good = {"host": "API.example.com:8080", "x_a": "one", "x_b": ""}
     assert taken(found, request("/a", query="k=v&q", remote="203.0.113.9", **good)) == "/a"
-    assert taken(found, request("/a", query="q=&k=v", remote="2001:db8::1", **{**good, "host": "x.hooks.example"})) == "/a"
+    assert (
+        taken(
+            found, request("/a", query="q=&k=v", remote="2001:db8::1", **{**good, "host": "x.hooks.example"})
+        )
+        == "/a"
+    )
     for fault, asked in {
         "host": request("/a", query="k=v&q", remote="203.0.113.9", **{**good, "host": "hooks.example"}),
         "header x-a": request("/a", query="k=v&q", remote="203.0.113.9", **{**good, "x_a": "One"}),
-        "header_exists x-b": request("/a", query="k=v&q", remote="203.0.113.9", host="api.example.com", x_a="one"),
+        "header_exists x-b": request(
+            "/a", query="k=v&q", remote="203.0.113.9", host="api.example.com", x_a="one"
+        ),
         "query k": request("/a", query="k=w&q", remote="203.0.113.9", **good),
         "query_exists q": request("/a", query="k=v", remote="203.0.113.9", **good),
         "remote_ip": request("/a", query="k=v&q", remote="203.0.114.9", **good),

@@ -95,7 +95,9 @@ async def test_a_secret_of_a_silent_source_verifies_for_a_minute_and_then_nothin
     assert table.value(reference) is None
 
 
-def route_of(text: str, *, clock: ManualClock | None = None, secrets: dict[str, bytes] | None = None) -> RunningRoute:
+def route_of(
+    text: str, *, clock: ManualClock | None = None, secrets: dict[str, bytes] | None = None
+) -> RunningRoute:
     clock, plan = clock or ManualClock(), plan_of(API + text)
     source = Source()
     source.values = {each.name: (secrets or {}).get(each.name, b"k") for each in references_of(plan)}
@@ -105,9 +107,10 @@ def route_of(text: str, *, clock: ManualClock | None = None, secrets: dict[str, 
 
 def test_only_keys_that_were_valid_at_the_signed_time_verify() -> None:
     running = route_of(
-        'secrets { secret "old" { value raw:one; valid_from "2026-01-01T00:00:00Z"; valid_until "2026-02-01T00:00:00Z" }\n'
+        'secrets { secret "old" { value raw:one; valid_from "2026-01-01T00:00:00Z"; '
+        'valid_until "2026-02-01T00:00:00Z" }\n'
         'secret "new" { value raw:two; valid_from "2026-01-31T00:00:00Z" } }\n'
-        '/a { auth hmac { secret_ref old; secret_ref new }\n pull { path /p } }'
+        "/a { auth hmac { secret_ref old; secret_ref new }\n pull { path /p } }"
     )
     assert running.keys is not None
     days = {"2026-01-15": ["old"], "2026-01-31T12": ["old", "new"], "2026-02-02": ["new"], "2025-12-31": []}
@@ -153,7 +156,9 @@ def test_equal_ids_of_two_routes_are_two_keys() -> None:
 
 def test_a_command_has_the_same_id_for_the_same_delivery() -> None:
     first = command_id("/a", delivery_id="d", tag=b"")
-    assert first == command_id("/a", delivery_id="d", tag=b"other") != command_id("/b", delivery_id="d", tag=b"")
+    assert (
+        first == command_id("/a", delivery_id="d", tag=b"other") != command_id("/b", delivery_id="d", tag=b"")
+    )
     assert first is not None and first[14] == "8"
     assert command_id("/a", delivery_id="", tag=b"") is None
 
@@ -184,7 +189,11 @@ def test_an_id_in_another_spelling_is_no_id() -> None:
 
 
 def test_two_targets_of_a_route_have_two_topics_and_routes_that_look_alike_do_too() -> None:
-    names = {route_topic("acme", path, target).topic for path in ("/a-b", "/a/b", "/A/B") for target in ("pull", "x")}
+    names = {
+        route_topic("acme", path, target).topic
+        for path in ("/a-b", "/a/b", "/A/B")
+        for target in ("pull", "x")
+    }
     assert len(names) == 6
     assert all(name.startswith("acme/own/edge.a-b.") for name in names)
     assert route_topic("acme", "/" + "x" * 2000).topic == route_topic("acme", "/" + "x" * 2000).topic
@@ -195,8 +204,16 @@ def test_refused_requests_do_not_drive_accepted_ones_out_of_memory() -> None:
     recent = RecentRequests(most=3)
     for number in range(10):
         recent.keep(RequestNotes(f"bad{number}", "ingress", number), EdgeAnswer(401, "replayed"), 1)
-        recent.keep(RequestNotes(f"good{number}", "ingress", number), EdgeAnswer(202, "queued", event_ids=(f"e{number}",)), 1)
-    assert [each["request_id"] for each in recent.newest(most=9, refused_only=True)] == ["bad9", "bad8", "bad7"]
+        recent.keep(
+            RequestNotes(f"good{number}", "ingress", number),
+            EdgeAnswer(202, "queued", event_ids=(f"e{number}",)),
+            1,
+        )
+    assert [each["request_id"] for each in recent.newest(most=9, refused_only=True)] == [
+        "bad9",
+        "bad8",
+        "bad7",
+    ]
     found = recent.find("e9")
     assert found is not None and found["request_id"] == "good9"
     assert recent.find("e1") is None and recent.find("good1") is None
@@ -205,5 +222,9 @@ def test_refused_requests_do_not_drive_accepted_ones_out_of_memory() -> None:
 def test_what_a_reload_cannot_change_is_named_and_nothing_else() -> None:
     one = plan_of(API + "/a { pull { path /p } }")
     assert restart_changes(one, plan_of(API + "/b { rate_limit { rps 5 }\n pull { path /p } }")) == ()
-    two = plan_of("tenant acme\ningress { listen :9999 }\n" + API + "observability { metrics on }\n/a { pull { path /p } }")
+    two = plan_of(
+        "tenant acme\ningress { listen :9999 }\n"
+        + API
+        + "observability { metrics on }\n/a { pull { path /p } }"
+    )
     assert restart_changes(one, two) == ("tenant", "ingress listen", "observability")

@@ -42,7 +42,11 @@ def judged(
     method: str = "POST",
 ) -> Verified | Refusal:
     request = EdgeRequest(
-        method, path, query, [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()], None
+        method,
+        path,
+        query,
+        [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()],
+        None,
     )
     named = [(f"key {place}", key) for place, key in enumerate([KEY] if keys is None else keys)]
     return verify(given, request, body, keys=lambda _at: named, now_unix_ns=now * SECOND)
@@ -57,7 +61,9 @@ def tag(text: bytes, key: bytes = KEY) -> str:
     return hmac.new(key, text, hashlib.sha256).hexdigest()
 
 
-def own_headers(form: str, *, body: bytes = BODY, now: int = NOW, nonce: str = "n-1", path: str = "/hook") -> dict[str, str]:
+def own_headers(
+    form: str, *, body: bytes = BODY, now: int = NOW, nonce: str = "n-1", path: str = "/hook"
+) -> dict[str, str]:
     digest = hashlib.sha256(body).hexdigest()
     text = {
         "v2": f"v2\nPOST\n{path}\n{now}\n{nonce}\n{digest}",
@@ -71,13 +77,15 @@ def own_headers(form: str, *, body: bytes = BODY, now: int = NOW, nonce: str = "
 
 
 def test_the_example_that_github_publishes_is_verified() -> None:
-    headers = {"X-Hub-Signature-256": "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"}
+    headers = {
+        "X-Hub-Signature-256": "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"
+    }
     outcome = judged(auth("github"), headers, b"Hello, World!", keys=[b"It's a Secret to Everybody"])
     assert isinstance(outcome, Verified)
     assert (outcome.form, outcome.tag) == ("body", b"")
-    assert reason(judged(auth("github"), headers, b"Hello, World?", keys=[b"It's a Secret to Everybody"])) == (
-        "signature-mismatch"
-    )
+    assert reason(
+        judged(auth("github"), headers, b"Hello, World?", keys=[b"It's a Secret to Everybody"])
+    ) == ("signature-mismatch")
 
 
 def test_the_header_that_stripe_publishes_is_read_and_its_construction_verified() -> None:
@@ -111,7 +119,10 @@ def test_the_example_of_slack_is_verified() -> None:
     }
     key = b"8f742231b10e8888abcd99yyyzzz85a5"
     assert isinstance(judged(auth("slack"), headers, body, keys=[key], now=1531420618), Verified)
-    assert reason(judged(auth("slack"), headers, body, keys=[key], now=1531420618 + 400)) == "timestamp-outside-window"
+    assert (
+        reason(judged(auth("slack"), headers, body, keys=[key], now=1531420618 + 400))
+        == "timestamp-outside-window"
+    )
 
 
 def test_the_example_of_standard_webhooks_is_verified() -> None:
@@ -127,7 +138,10 @@ def test_the_example_of_standard_webhooks_is_verified() -> None:
     svix = {name.replace("webhook-", "svix-"): value for name, value in headers.items()}
     assert isinstance(judged(auth("standard_webhooks"), svix, body, keys=[key], now=1614265330), Verified)
     moved = {**headers, "webhook-id": "msg_p5jXN8AQM9LWM0D4loKWxJek.1"}
-    assert reason(judged(auth("standard_webhooks"), moved, body, keys=[key], now=1614265330)) == "signature-malformed"
+    assert (
+        reason(judged(auth("standard_webhooks"), moved, body, keys=[key], now=1614265330))
+        == "signature-malformed"
+    )
 
 
 def test_cituro_counts_in_milliseconds() -> None:
@@ -191,7 +205,9 @@ def test_the_time_is_judged_before_any_key_is_asked_for() -> None:
         return [("k", KEY)]
 
     headers = own_headers("v2", now=NOW - 301)
-    request = EdgeRequest("POST", "/hook", "", [(n.lower().encode(), v.encode()) for n, v in headers.items()], None)
+    request = EdgeRequest(
+        "POST", "/hook", "", [(n.lower().encode(), v.encode()) for n, v in headers.items()], None
+    )
     outcome = verify(auth(), request, BODY, keys=keys, now_unix_ns=NOW * SECOND)
     assert reason(outcome) == "timestamp-outside-window" and asked == []
     outcome = verify(auth(), request, BODY, keys=keys, now_unix_ns=(NOW - 1) * SECOND)
@@ -243,14 +259,29 @@ def test_a_header_that_is_there_twice_is_no_header() -> None:
     st.sampled_from(["", *PROVIDERS]),
     st.dictionaries(
         st.sampled_from(
-            ["x-signature", "x-timestamp", "x-nonce", "stripe-signature", "x-hub-signature-256", "x-gitlab-token",
-             "webhook-id", "webhook-timestamp", "webhook-signature", "x-shopify-hmac-sha256", "x-slack-signature",
-             "x-slack-request-timestamp", "x-cituro-signature", "x-gitea-signature"]
+            [
+                "x-signature",
+                "x-timestamp",
+                "x-nonce",
+                "stripe-signature",
+                "x-hub-signature-256",
+                "x-gitlab-token",
+                "webhook-id",
+                "webhook-timestamp",
+                "webhook-signature",
+                "x-shopify-hmac-sha256",
+                "x-slack-signature",
+                "x-slack-request-timestamp",
+                "x-cituro-signature",
+                "x-gitea-signature",
+            ]
         ),
         st.text(st.characters(max_codepoint=255), max_size=200),
     ),
 )
-def test_nothing_of_a_request_is_in_a_refusal_and_nothing_makes_it_fail(provider: str, headers: dict[str, str]) -> None:
+def test_nothing_of_a_request_is_in_a_refusal_and_nothing_makes_it_fail(
+    provider: str, headers: dict[str, str]
+) -> None:
     outcome = judged(_AUTHS[provider], headers)
     assert isinstance(outcome, Refusal)
     for value in headers.values():

@@ -122,6 +122,7 @@ def _opened(sink: LogSink) -> TextIO:
                 return Path(sink.path).open("a", encoding="utf-8")
             except OSError as error:
                 raise StateError(
-                    f"The access log {sink.path} cannot be written: {error.strerror}.", reason="log-unwritable"
+                    f"The access log {sink.path} cannot be written: {error.strerror}.",
+                    reason="log-unwritable",
                 ) from None
     return sys.stderr

@@ -43,16 +43,22 @@ def before_body(running: RunningRoute, request: EdgeRequest, notes: RequestNotes
     auth = running.route.auth
     if auth.identities:
         if request.certificate not in auth.identities:
-            shown = "another certificate was shown" if request.certificate else "no client certificate was shown"
+            shown = (
+                "another certificate was shown" if request.certificate else "no client certificate was shown"
+            )
             notes.refused("auth", f"mtls: {shown}")
-            return EdgeAnswer(401, "certificate-required", "A client certificate of a permitted identity is required.")
+            return EdgeAnswer(
+                401, "certificate-required", "A client certificate of a permitted identity is required."
+            )
         notes.caller = request.certificate
         notes.passed("auth", f"mtls: {request.certificate}")
     if auth.basic:
         user = basic_user(running, request)
         if user is None:
             absent = request.header("authorization") is None
-            notes.refused("auth", "basic: no credentials were shown" if absent else "basic: wrong user or password")
+            notes.refused(
+                "auth", "basic: no credentials were shown" if absent else "basic: wrong user or password"
+            )
             return EdgeAnswer(
                 401,
                 "unauthorized",

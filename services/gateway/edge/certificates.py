@@ -18,7 +18,9 @@ def spiffe_uri(der: bytes | None) -> str:
 @lru_cache(maxsize=1024)
 def _uri(der: bytes) -> str:
     try:
-        names = x509.load_der_x509_certificate(der).extensions.get_extension_for_class(x509.SubjectAlternativeName)
+        names = x509.load_der_x509_certificate(der).extensions.get_extension_for_class(
+            x509.SubjectAlternativeName
+        )
     except (ValueError, x509.ExtensionNotFound):
         return ""
     uris = names.value.get_values_for_type(x509.UniformResourceIdentifier)

@@ -89,13 +89,21 @@ class Commanding:
                 background().once(f"close producer {source}", producer.close())
 
     async def send(
-        self, command: CommandTarget, payload: bytes, *, content_type: str, traceparent: str, command_id: str | None
+        self,
+        command: CommandTarget,
+        payload: bytes,
+        *,
+        content_type: str,
+        traceparent: str,
+        command_id: str | None,
     ) -> Outcome:
         """Send it; Unavailable while the source's producer is not ready."""
         producer = self._producers.get(command.source)
         if producer is None:
             why = self._why.get(command.source, "it is being started")
-            raise Unavailable(f"The service {command.source} cannot send yet: {why}.", reason="source-not-ready")
+            raise Unavailable(
+                f"The service {command.source} cannot send yet: {why}.", reason="source-not-ready"
+            )
         return await producer.send(
             command.target,
             command.name,
@@ -120,7 +128,9 @@ class Commanding:
                 await producer.start()
             except SnavioError as error:
                 self._why[source] = str(error).rstrip(".")
-                _log.warning("a source cannot send yet", source=source, reason=error.reason, detail=str(error))
+                _log.warning(
+                    "a source cannot send yet", source=source, reason=error.reason, detail=str(error)
+                )
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
             self._why.pop(source, None)
@@ -133,7 +143,9 @@ def command_id(route: str, *, delivery_id: str, tag: bytes) -> str | None:
     if not delivery_id and not tag:
         return None
     seed = b"id\0" + delivery_id.encode("utf-8") if delivery_id else b"tag\0" + tag
-    digest = bytearray(hashlib.blake2b(route.encode() + b"\0" + seed, digest_size=16, person=b"snavio-cmd").digest())
+    digest = bytearray(
+        hashlib.blake2b(route.encode() + b"\0" + seed, digest_size=16, person=b"snavio-cmd").digest()
+    )
     digest[6] = digest[6] & 0x0F | 0x80
     digest[8] = digest[8] & 0x3F | 0x80
     return str(uuid.UUID(bytes=bytes(digest)))
@@ -150,11 +162,15 @@ def answer_of(outcome: Outcome) -> EdgeAnswer:
     return EdgeAnswer(
         status,
         verdict.reason,
-        "The command was not delivered." if verdict is not Verdict.OUTCOME_UNKNOWN else "Nothing is known of it yet.",
+        "The command was not delivered."
+        if verdict is not Verdict.OUTCOME_UNKNOWN
+        else "Nothing is known of it yet.",
         retry_after_ms=outcome.retry_after_ms,
     )
 
 
 def refused_fields(error: BadRequest) -> EdgeAnswer:
     """The answer when the mesh would refuse the form of a command."""
-    return EdgeAnswer(413 if error.reason == "oversized" else 400, error.reason, "The mesh does not take this request.")
+    return EdgeAnswer(
+        413 if error.reason == "oversized" else 400, error.reason, "The mesh does not take this request."
+    )

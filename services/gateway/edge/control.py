@@ -84,7 +84,9 @@ class AdminApp:
             return 503, {"code": "unavailable", "detail": "The gateway is starting."}
         try:
             # A load balancer asks without a token; whoever wants details shows one.
-            if listener.tokens and not permitted(shown_token(scope["headers"]), listener.tokens, running.secrets):
+            if listener.tokens and not permitted(
+                shown_token(scope["headers"]), listener.tokens, running.secrets
+            ):
                 return 401, {"code": "unauthorized", "detail": "A bearer token is required."}
         except SnavioError as error:
             return 503, {"code": error.reason, "detail": str(error)}
@@ -95,7 +97,13 @@ class ControlApp:
     """The ASGI application of the control socket."""
 
     def __init__(
-        self, *, ingress: Ingress, recent: RecentRequests, health: EdgeHealth, reloading: Reloading, clock: Any
+        self,
+        *,
+        ingress: Ingress,
+        recent: RecentRequests,
+        health: EdgeHealth,
+        reloading: Reloading,
+        clock: Any,
     ) -> None:
         self._ingress = ingress
         self._recent = recent
@@ -118,7 +126,9 @@ class ControlApp:
         if method == "GET" and path == "/recent":
             most = min(MOST_RECENT, int(query.get("limit", "20")))
             refused = query.get("refused") == "1"
-            return 200, {"requests": self._recent.newest(most=most, refused_only=refused, route=query.get("route", ""))}
+            return 200, {
+                "requests": self._recent.newest(most=most, refused_only=refused, route=query.get("route", ""))
+            }
         if method == "GET" and path.startswith("/explain/"):
             found = self._recent.find(path.removeprefix("/explain/"))
             if found is None:
@@ -132,7 +142,9 @@ class ControlApp:
         return 404, {"code": "not-found", "detail": "There is nothing here."}
 
     async def _try(self, asked: dict[str, Any]) -> dict[str, Any]:
-        notes = RequestNotes(new_request_id(), "try", self._clock.unix_ns(), method=str(asked["method"]).upper())
+        notes = RequestNotes(
+            new_request_id(), "try", self._clock.unix_ns(), method=str(asked["method"]).upper()
+        )
         began = self._clock.mono_ns()
         body = base64.b64decode(asked.get("body", ""), validate=True)
         try:
@@ -140,11 +152,15 @@ class ControlApp:
         except BadPath as wrong:
             notes.refused("listener", str(wrong))
             return document(notes, EdgeAnswer(400, "bad-path", str(wrong)), 0)
-        headers = [(str(n).lower().encode("latin-1"), str(v).encode("latin-1")) for n, v in asked.get("headers", [])]
+        headers = [
+            (str(n).lower().encode("latin-1"), str(v).encode("latin-1")) for n, v in asked.get("headers", [])
+        ]
         remote = address_of(str(asked.get("remote", "127.0.0.1")))
         notes.remote, notes.bytes_in = str(remote or ""), len(body)
         certificate = str(asked.get("certificate", ""))
-        request = EdgeRequest(notes.method, notes.path, str(asked.get("query", "")), headers, remote, certificate)
+        request = EdgeRequest(
+            notes.method, notes.path, str(asked.get("query", "")), headers, remote, certificate
+        )
         try:
             answer = await self._ingress.judge_dry(request, body, notes)
         except SnavioError as error:
@@ -170,7 +186,8 @@ class ControlServer:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if await self._answers():
             raise StateError(
-                f"Another edge runs on {folder}: stop it, or name another folder with --db.", reason="already-running"
+                f"Another edge runs on {folder}: stop it, or name another folder with --db.",
+                reason="already-running",
             )
         before = os.umask(0o177)
         try:
@@ -182,7 +199,9 @@ class ControlServer:
             found.listen(16)
             found.setblocking(False)
         except OSError as error:
-            raise StateError(f"{self._path} cannot be made: {error.strerror}.", reason="state-unwritable") from None
+            raise StateError(
+                f"{self._path} cannot be made: {error.strerror}.", reason="state-unwritable"
+            ) from None
         finally:
             os.umask(before)
         self._server = await asyncio.get_running_loop().create_server(self._protocol, sock=found)

@@ -102,7 +102,10 @@ class EdgeMetrics:
                 told = family
                 kind = "counter" if family.endswith("_total") else "gauge"
                 kind = "histogram" if family == "snavio_gateway_request_seconds" else kind
-                lines += [f"# HELP {family} {_HELP.get(family, 'See docs/edge.md.')}", f"# TYPE {family} {kind}"]
+                lines += [
+                    f"# HELP {family} {_HELP.get(family, 'See docs/edge.md.')}",
+                    f"# TYPE {family} {kind}",
+                ]
             lines.append(f"{name} {value:g}" if value < 1e6 else f"{name} {value:.0f}")
         return ("\n".join(lines) + "\n").encode()
 
@@ -116,7 +119,10 @@ class MetricsApp:
         self._path = (path or "/metrics").encode()
 
     async def __call__(self, scope: Any, _receive: Any, send: Any) -> None:
-        right = scope["raw_path"].rstrip(b"/") == self._path.rstrip(b"/") and scope["method"] in ("GET", "HEAD")
+        right = scope["raw_path"].rstrip(b"/") == self._path.rstrip(b"/") and scope["method"] in (
+            "GET",
+            "HEAD",
+        )
         body = self._metrics.page(self._gauges()) if right else b""
         headers = [(b"content-type", CONTENT_TYPE), (b"content-length", b"%d" % len(body))]
         await send({"type": "http.response.start", "status": 200 if right else 404, "headers": headers})

@@ -115,4 +115,6 @@ class Forwarding:
 
 
 def _away(reason: str) -> EdgeAnswer:
-    return EdgeAnswer(503, reason, "Nobody could say whether this request may come in.", retry_after_ms=RETRY_MS)
+    return EdgeAnswer(
+        503, reason, "Nobody could say whether this request may come in.", retry_after_ms=RETRY_MS
+    )

@@ -38,7 +38,7 @@ _log = structlog.get_logger(__name__)
 Message = MutableMapping[str, Any]
 
 
-class Dropped(Exception):  # noqa: N818 the client's, and no error of ours
+class Dropped(Exception):
     """The client went away before its request was whole."""
 
 
@@ -116,10 +116,14 @@ class Ingress:
             return data
         key = store_key(found, verified, given)
         if found.route.command is not None:
-            notes.passed("stored", f"it would be sent to {found.route.command.target} as {found.route.command.name}")
+            notes.passed(
+                "stored", f"it would be sent to {found.route.command.target} as {found.route.command.name}"
+            )
         else:
             once = " once" if key.once else ""
-            notes.passed("stored", f"it would be stored{once} in " + ", ".join(each.topic for each in found.topics))
+            notes.passed(
+                "stored", f"it would be stored{once} in " + ", ".join(each.topic for each in found.topics)
+            )
         return EdgeAnswer(202, "queued")
 
     # -- the steps, in their order ---------------------------------------------------------------------
@@ -137,7 +141,9 @@ class Ingress:
             return EdgeAnswer(400, "bad-path", str(wrong), close=True)
         notes.path = path
         peer = scope["client"][0] if scope["client"] else ""
-        forwarded = [value.decode("latin-1") for name, value in headers if name == _FORWARDED] if plan.trusted else []
+        forwarded = (
+            [value.decode("latin-1") for name, value in headers if name == _FORWARDED] if plan.trusted else []
+        )
         remote = client_address(peer, forwarded, plan.trusted)
         notes.remote = str(remote) if remote is not None else ""
         certificate = spiffe_uri(scope.get(PEER))
@@ -176,7 +182,9 @@ class Ingress:
         key = store_key(found, verified, given)
         return await store(found, data, key, body, notes, posting=self._posting, trace=traceparent(request))
 
-    def _route(self, plan: RunningPlan, request: EdgeRequest, notes: RequestNotes) -> RunningRoute | EdgeAnswer:
+    def _route(
+        self, plan: RunningPlan, request: EdgeRequest, notes: RequestNotes
+    ) -> RunningRoute | EdgeAnswer:
         match = plan.table.find(request)
         if match.place is None:
             return _no_route(match, notes)
@@ -185,15 +193,27 @@ class Ingress:
         notes.passed("route", _passed(match, found.route.path))
         return found
 
-    def _before_body(self, found: RunningRoute, request: EdgeRequest, notes: RequestNotes) -> EdgeAnswer | None:
+    def _before_body(
+        self, found: RunningRoute, request: EdgeRequest, notes: RequestNotes
+    ) -> EdgeAnswer | None:
         size = sum(len(name) + len(value) + 4 for name, value in request.headers)
         if size > found.route.max_headers:
-            notes.refused("size", f"headers of {size:,} bytes; `max_headers` permits {found.route.max_headers:,}")
-            return EdgeAnswer(431, "headers-too-large", "The headers are larger than this route permits.", close=True)
+            notes.refused(
+                "size", f"headers of {size:,} bytes; `max_headers` permits {found.route.max_headers:,}"
+            )
+            return EdgeAnswer(
+                431, "headers-too-large", "The headers are larger than this route permits.", close=True
+            )
         return before_body(found, request, notes)
 
     async def _after_body(
-        self, found: RunningRoute, request: EdgeRequest, body: bytes, notes: RequestNotes, *, dry: bool = False
+        self,
+        found: RunningRoute,
+        request: EdgeRequest,
+        body: bytes,
+        notes: RequestNotes,
+        *,
+        dry: bool = False,
     ) -> tuple[Verified | None, tuple[tuple[bytes, bytes], ...]] | EdgeAnswer:
         auth = found.route.auth
         more: tuple[tuple[bytes, bytes], ...] = ()
@@ -230,7 +250,10 @@ class Ingress:
         content_type = (request.header("content-type") or "")[:128]
         payload = body
         if command.envelope:
-            payload, content_type = envelope(found, request, body, more, notes).SerializeToString(), HTTP_CONTENT_TYPE
+            payload, content_type = (
+                envelope(found, request, body, more, notes).SerializeToString(),
+                HTTP_CONTENT_TYPE,
+            )
         tag = verified.tag if verified is not None else b""
         hmac = found.route.auth.hmac
         tolerance_ns = hmac.tolerance_ns if hmac and not hmac.provider else PROVIDER_TOLERANCE_NS
@@ -253,13 +276,17 @@ class Ingress:
                 return refused_fields(error)
             except Unavailable as error:
                 notes.refused("stored", str(error))
-                return EdgeAnswer(503, error.reason, "The command could not be sent.", retry_after_ms=error.retry_after_ms)
+                return EdgeAnswer(
+                    503, error.reason, "The command could not be sent.", retry_after_ms=error.retry_after_ms
+                )
             answer = answer_of(outcome)
             kept = answer.accepted
             if answer.accepted:
                 notes.passed("stored", f"command {outcome.command_id}: {outcome.reason}")
             else:
-                notes.refused("stored", f"command {outcome.command_id}: {outcome.reason} {outcome.detail}".rstrip())
+                notes.refused(
+                    "stored", f"command {outcome.command_id}: {outcome.reason} {outcome.detail}".rstrip()
+                )
             if tag and not given and answer.reason == DUPLICATE:
                 # Its id is made of the tag: what was stored before is this very request.
                 notes.refused("replay", "the same signature was accepted before")
@@ -278,7 +305,10 @@ class Ingress:
             return answer
         notes.refused("rate", "this address has failed too often")
         return EdgeAnswer(
-            429, "too-many-failures", "Too many requests of this address were refused.", retry_after_ms=round(wait_s * 1000)
+            429,
+            "too-many-failures",
+            "Too many requests of this address were refused.",
+            retry_after_ms=round(wait_s * 1000),
         )
 
 
@@ -327,7 +357,10 @@ def _no_route(match: RouteMatch, notes: RequestNotes) -> EdgeAnswer:
         allow = ", ".join(sorted(match.methods))
         notes.refused("method", why)
         return EdgeAnswer(
-            405, "method-not-allowed", f"Permitted here: {allow}.", headers=((b"allow", allow.encode("ascii")),)
+            405,
+            "method-not-allowed",
+            f"Permitted here: {allow}.",
+            headers=((b"allow", allow.encode("ascii")),),
         )
     notes.refused("route", why or "no route has this path or one above it")
     return EdgeAnswer(404, "no-route", "No route takes this request.")

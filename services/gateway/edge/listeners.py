@@ -58,7 +58,9 @@ class PrefixApp:
     """Hands a request to the application of its prefix."""
 
     def __init__(self, apps: Mapping[str, Any]) -> None:
-        self._prefixes = sorted(((each.encode(), app) for each, app in apps.items() if each), key=lambda x: -len(x[0]))
+        self._prefixes = sorted(
+            ((each.encode(), app) for each, app in apps.items() if each), key=lambda x: -len(x[0])
+        )
         self._rest = apps.get("")
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -213,7 +215,9 @@ def _bound(address: SocketAddress) -> socket.socket:
             if address.host == ""
             else [
                 (family, place)
-                for family, _, _, _, place in socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+                for family, _, _, _, place in socket.getaddrinfo(
+                    address.host, address.port, type=socket.SOCK_STREAM
+                )
             ]
         )
         for family, place in choices:

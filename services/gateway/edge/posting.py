@@ -65,13 +65,11 @@ class Posting:
         self.stored = 0
         self.batches = 0
 
-    async def post(
-        self, topics: Sequence[str], message: NewMessage, *, once: bool = False
-    ) -> PostOutcome:
+    async def post(self, topics: Sequence[str], message: NewMessage, *, once: bool = False) -> PostOutcome:
         """Store the message in every topic, or in none.
 
-        With `once`, a key that is known already refuses it. Unavailable when nothing can be said of the outcome; the same
-        request may then come again, and is not taken for a replay of itself.
+        With `once`, a key that is known already refuses it. Unavailable when nothing can be said of the outcome; the
+        same request may then come again, and is not taken for a replay of itself.
         """
         group = SendGroup(refuse_duplicates=once)
         part = group.part.add()
@@ -108,7 +106,9 @@ class Posting:
         """The outcome of a key whose first attempt got no answer: if that one was stored, this is the same request."""
         del self._doubts[key]
         if outcome.verdict in (Verdict.DUPLICATE, Verdict.CONFLICT):
-            return PostOutcome(Verdict.DELIVERED, outcome.msg_ids, detail="stored by an attempt without an answer")
+            return PostOutcome(
+                Verdict.DELIVERED, outcome.msg_ids, detail="stored by an attempt without an answer"
+            )
         return outcome
 
     def _schedule(self) -> None:
@@ -140,7 +140,9 @@ class Posting:
             self._send()
 
     async def _call(self, batch: list[_Pending]) -> None:
-        frame = b"".join([part for each in batch for part in (_GROUP_TAG, _varint(len(each.data)), each.data)])
+        frame = b"".join(
+            [part for each in batch for part in (_GROUP_TAG, _varint(len(each.data)), each.data)]
+        )
         try:
             raw = await self._mailbox.call_raw(METHOD, frame, timeout_s=self._call_s)
             try:
@@ -177,7 +179,10 @@ class Posting:
                 outcome = PostOutcome(Verdict.DUPLICATE if repeated else Verdict.DELIVERED, found)
             else:
                 outcome = PostOutcome(
-                    _verdict(refusal.reason), found, refusal.retry_after_ms, f"{refusal.reason}: {refusal.detail}"
+                    _verdict(refusal.reason),
+                    found,
+                    refusal.retry_after_ms,
+                    f"{refusal.reason}: {refusal.detail}",
                 )
             if not pending.done.done():
                 pending.done.set_result(outcome)

@@ -49,7 +49,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _parsed(arguments: list[str] | None) -> EdgeSettings:
-    parser = argparse.ArgumentParser(prog="python -m services.gateway.edge", description="Runs the edge of one tenant.")
+    parser = argparse.ArgumentParser(
+        prog="python -m services.gateway.edge", description="Runs the edge of one tenant."
+    )
     for name in ("config", "state", "certificates", "principal"):
         parser.add_argument(f"--{name}", type=Path, required=True)
     for name in ("tenant", "mailbox", "signer", "shield", "registry", "trust-domain"):

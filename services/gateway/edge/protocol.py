@@ -29,7 +29,9 @@ class EdgeProtocol(BoundedProtocol):
     turned_away: Callable[[int, str, str], None] = staticmethod(lambda _status, _reason, _address: None)
     """Told of every request that ended before the application saw it."""
 
-    def __init__(self, config: Config, state: ServerState, *, limits: HttpLimits, connections: Shares) -> None:
+    def __init__(
+        self, config: Config, state: ServerState, *, limits: HttpLimits, connections: Shares
+    ) -> None:
         super().__init__(config, state, limits=limits, connections=connections)
         self._fault = ""
 

@@ -100,7 +100,9 @@ class Reloading:
                 self._failed(reason, str(error))
                 _log.error("config_reload_failed", reason=reason, detail=str(error))
                 return False
-            _log.info("config_reloaded_ok", generation=running.generation, fingerprint=running.plan.fingerprint)
+            _log.info(
+                "config_reloaded_ok", generation=running.generation, fingerprint=running.plan.fingerprint
+            )
             return True
 
     async def look(self) -> None:
@@ -138,7 +140,9 @@ class Reloading:
         self._seen = seen
         counts = {**self.status.counts}
         counts["ok"] = counts.get("ok", 0) + 1
-        self.status = ReloadStatus(plan.fingerprint, running.generation, running.loaded_unix_ns, counts=counts)
+        self.status = ReloadStatus(
+            plan.fingerprint, running.generation, running.loaded_unix_ns, counts=counts
+        )
         return running
 
     def _ours(self, plan: EdgePlan) -> EdgePlan:

@@ -75,14 +75,17 @@ def run_plan(
             RunningRoute(
                 route=route,
                 topics=topics_of(plan.tenant, route),
-                bucket=adopted.get(f"route {route.path}") or (adopted.get(INGRESS_BUCKET) if inbound else None),
+                bucket=adopted.get(f"route {route.path}")
+                or (adopted.get(INGRESS_BUCKET) if inbound else None),
                 credentials={
                     hashlib.sha256(each.user.encode()).digest(): hashlib.sha256(
                         f"{each.user}:{each.password}".encode()
                     ).digest()
                     for each in auth.basic
                 },
-                keys=keys_of(secrets, hmac.secrets, [named[name] for name in hmac.secret_names]) if hmac else None,
+                keys=keys_of(secrets, hmac.secrets, [named[name] for name in hmac.secret_names])
+                if hmac
+                else None,
                 delivery_ids=ids,
                 covers_time=hmac is not None and (form is None or form.covers_time),
                 open=not (auth.basic or hmac or auth.forward or auth.identities),

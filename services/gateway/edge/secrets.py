@@ -80,7 +80,9 @@ class SecretKeeper:
                 f"{len(wrong)} of {len(wanted)} secrets cannot be read. " + " ".join(wrong[:20]),
                 reason="secret-unreadable",
             )
-        return SecretTable({each: answer for each, answer in answers.items() if isinstance(answer, _Held)}, self._clock)
+        return SecretTable(
+            {each: answer for each, answer in answers.items() if isinstance(answer, _Held)}, self._clock
+        )
 
     def use(self, table: SecretTable) -> None:
         """Keep the secrets of this table fresh from now on, and of no other."""
@@ -98,7 +100,9 @@ class SecretKeeper:
                 held[reference] = _Held(None, self._clock.mono_ns() + KEPT_NS)
             except SnavioError as error:
                 self.failures += 1
-                _log.warning("a secret could not be read again", secret_ref=str(reference), reason=error.reason)
+                _log.warning(
+                    "a secret could not be read again", secret_ref=str(reference), reason=error.reason
+                )
 
     async def _read(self, reference: SecretReference) -> _Held:
         asked = self._clock.mono_ns()
@@ -118,9 +122,7 @@ def references_of(plan: EdgePlan) -> list[SecretReference]:
     return found
 
 
-def keys_of(
-    table: SecretTable, inline: Sequence[SecretReference], named: Sequence[EdgeSecret]
-) -> Keys:
+def keys_of(table: SecretTable, inline: Sequence[SecretReference], named: Sequence[EdgeSecret]) -> Keys:
     """The keys of a route at a time: those given in it, and the named ones in their windows."""
 
     def keys(at_unix_ns: int) -> list[tuple[str, bytes]]:
@@ -130,7 +132,11 @@ def keys_of(
                 found.append((f"secret {number}", value))
         for secret in named:
             version = secret.version
-            if version is not None and version.valid_at(at_unix_ns) and (value := table.value(version.reference)):
+            if (
+                version is not None
+                and version.valid_at(at_unix_ns)
+                and (value := table.value(version.reference))
+            ):
                 found.append((secret.name, value))
         return found
 

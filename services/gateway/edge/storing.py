@@ -51,7 +51,9 @@ def delivery_id(running: RunningRoute, request: EdgeRequest) -> str | EdgeAnswer
         if value is None:
             continue
         if not _ID.fullmatch(value):
-            return EdgeAnswer(400, "bad-delivery-id", f"The header `{name}` holds no id: 1 to 256 visible characters.")
+            return EdgeAnswer(
+                400, "bad-delivery-id", f"The header `{name}` holds no id: 1 to 256 visible characters."
+            )
         return value
     return ""
 
@@ -60,7 +62,11 @@ def store_key(running: RunningRoute, verified: Verified | None, delivery: str) -
     """The key of a request: its verified tag where that covers a time, otherwise the sender's own id."""
     route, ids = running.route, running.route.sender_ids
     window_ms = min(WEEK_MS, ids.window_ns // 1_000_000) if ids else DAY_MS
-    if verified is not None and verified.tag and not (ids and verified.signed_id and verified.signed_id == delivery):
+    if (
+        verified is not None
+        and verified.tag
+        and not (ids and verified.signed_id and verified.signed_id == delivery)
+    ):
         tolerance_ns = route.auth.hmac.tolerance_ns if route.auth.hmac and not route.auth.hmac.provider else 0
         window = 2 * (tolerance_ns or PROVIDER_TOLERANCE_NS) // 1_000_000
         return StoreKey(_key(route.path, b"tag", verified.tag), min(WEEK_MS, max(1000, window)), once=True)
@@ -74,7 +80,11 @@ def _key(route: str, kind: bytes, value: bytes) -> str:
 
 
 def envelope(
-    running: RunningRoute, request: EdgeRequest, body: bytes, more: Sequence[tuple[bytes, bytes]], notes: RequestNotes
+    running: RunningRoute,
+    request: EdgeRequest,
+    body: bytes,
+    more: Sequence[tuple[bytes, bytes]],
+    notes: RequestNotes,
 ) -> HttpEnvelope:
     """The request as it is stored; `more` are headers that a service that was asked has added."""
     found = HttpEnvelope(
@@ -149,7 +159,9 @@ async def store(
         retry_ms = getattr(error, "retry_after_ms", 0)
         return EdgeAnswer(503, "unavailable", "The request could not be stored.", retry_after_ms=retry_ms)
     ids = tuple(
-        event_id(each.topic_hash, msg_id) for each, msg_id in zip(topics, outcome.msg_ids, strict=False) if msg_id
+        event_id(each.topic_hash, msg_id)
+        for each, msg_id in zip(topics, outcome.msg_ids, strict=False)
+        if msg_id
     )
     return _answer(key, outcome, ids, notes)
 
@@ -169,6 +181,4 @@ def _answer(key: StoreKey, outcome: PostOutcome, ids: tuple[str, ...], notes: Re
             notes.refused("duplicate", "the sender's id was stored before, with another body")
             return EdgeAnswer(409, "conflict", "This id was used before, for another body.")
     notes.refused("stored", outcome.detail)
-    return EdgeAnswer(
-        503, "saturated", "The route's queue is full.", retry_after_ms=outcome.retry_after_ms
-    )
+    return EdgeAnswer(503, "saturated", "The route's queue is full.", retry_after_ms=outcome.retry_after_ms)
