@@ -73,6 +73,7 @@ version  serve:version     Show what is installed.
 _EDGE_TABLE: Final = """
 init     edge_init:init      Write a commented Hookaidofile for webhooks of github, stripe, gitlab or your own sender.
 run      edge_run:run        Run a Hookaidofile: webhooks in, messages for your workers out.
+adopt    edge_adopt:adopt   Join a mesh with an invitation, as an edge of its tenant.
 try      edge_views:attempt Show what the running edge would answer to a request, and store nothing.
 explain  edge_views:explain Show what became of a request, also of one that was refused.
 recent   edge_views:recent  Show the newest requests, accepted and refused.

@@ -10,7 +10,6 @@ import os
 import re
 import signal
 import sys
-import time
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -21,7 +20,7 @@ from snavio.cli.edge_config import HERE, Hookaidofile
 from snavio.cli.edge_files import read_file
 from snavio.cli.exits import ExitCode
 from snavio.cli.options import Context as ContextOption
-from snavio.cli.output import aside, line
+from snavio.cli.output import aside
 from snavio.cli.render import one_line
 from snavio.errors import BadRequest, StateError
 
@@ -91,7 +90,7 @@ def run(
     """
     if dotenv is not None:
         read_dotenv(dotenv)
-    plan = _plan(config)
+    plan = compiled_plan(config)
     level = (
         log_level
         or LogLevel(plan.observability.runtime_log.level if plan.observability.runtime_log else "info")
@@ -99,7 +98,9 @@ def run(
     installation = installation_of(db, context)
     if installation.context is not None:
         _become(_joined(installation, plan, config, watch=watch, level=level), pid_file)
-    asyncio.run(_all_in_one(installation, plan, config, pid_file, watch=watch, level=level))
+    from snavio.cli.edge_all_in_one import AllInOne
+
+    asyncio.run(AllInOne(installation, plan, config, pid_file=pid_file, watch=watch, log_level=level).run())
 
 
 def read_dotenv(path: Path) -> None:
@@ -127,7 +128,7 @@ def read_dotenv(path: Path) -> None:
         os.environ.setdefault(name, value)
 
 
-def _plan(path: Path) -> EdgePlan:
+def compiled_plan(path: Path) -> EdgePlan:
     """The compiled file; ends with exit code 1 when it has mistakes."""
     from snavio.cli.edge_config import read_value
     from snavio.edge.compiling import compile_text
@@ -208,137 +209,14 @@ def _become(launch: EdgeLaunch, pid_file: Path | None) -> None:
     from snavio.extras import require_mesh
 
     require_mesh()
-    _write_pid(pid_file)
+    write_pid(pid_file)
     # A hang-up between here and its handler must not end it; the file is read after that anyway.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     sys.stdout.flush()
     os.execve(sys.executable, launch.command(), launch.environment(follow=False))  # noqa: S606
 
 
-async def _all_in_one(
-    installation: Installation,
-    plan: EdgePlan,
-    config: Path,
-    pid_file: Path | None,
-    *,
-    watch: bool,
-    level: str,
-) -> None:
-    from snavio.cli.up import _until, spared
-    from snavio.clock import SystemClock
-    from snavio.config import MeshSettings
-    from snavio.launch.checks import check_ports
-    from snavio.launch.edge_process import (
-        EDGE_SERVICE,
-        NEEDED,
-        NEEDED_FOR_COMMANDS,
-        EdgeLaunch,
-        EdgeProcess,
-        register_edge,
-    )
-    from snavio.launch.probes import Probes
-    from snavio.launch.processes import MeshProcesses, free_addresses
-    from snavio.launch.supervisor import Supervisor
-
-    began, clock = time.monotonic(), SystemClock()
-    stop, hurry, reload = asyncio.Event(), asyncio.Event(), asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, lambda: (hurry if stop.is_set() else stop).set())
-    loop.add_signal_handler(signal.SIGHUP, reload.set)
-    commands = {each.command.source for each in plan.routes if each.command}
-    services = sorted(commands | {EDGE_SERVICE})
-    say = spared(aside)
-
-    async def edge_on(mesh: MeshSettings) -> EdgeProcess:
-        principal = await register_edge(
-            mesh,
-            operator_certificates=installation.operator_certificates,
-            tenant=plan.tenant,
-            services=services,
-            clock=clock,
-        )
-        launch = EdgeLaunch(
-            config=config.absolute(),
-            tenant=plan.tenant,
-            state=mesh.state_dir / "edge",
-            certificates=mesh.certificates("x").parent,
-            principal=principal,
-            mesh=mesh,
-            watch=watch,
-            log_level=level,
-        )
-        edge = EdgeProcess(launch, say=say)
-        await edge.start()
-        _write_pid(pid_file)
-        line(
-            f"edge ready in {time.monotonic() - began:.1f} s on port {edge.port} (tenant {plan.tenant}, {mesh.state_dir})"
-        )
-        return edge
-
-    async def live(mesh: MeshSettings, supervisor: Supervisor | None) -> None:
-        edge = await edge_on(mesh)
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(edge.watch())
-                if supervisor is not None:
-                    group.create_task(supervisor.watch())
-                while True:
-                    await reload.wait()
-                    reload.clear()
-                    edge.hang_up()
-        finally:
-            await edge.stop()
-
-    running = installation.state.running()
-    try:
-        if running is not None:
-            # Somebody's `snavio up` runs on the folder already: what is there is used.
-            await _until(stop, live(running.reaches(installation.mesh), None))
-            return
-        state = installation.state
-        state.check_format()
-        state.check_writable()
-        with state.claimed():
-            mesh, ports = installation.mesh, {}
-            try:
-                check_ports(mesh)
-            except StateError:
-                # The mesh of an edge is called by nobody but the edge and the commands that read where it runs.
-                free = free_addresses("enrolment")
-                ports = {
-                    f"SNAVIO_MESH__{name.upper()}": address
-                    for name, address in free.items()
-                    if name != "enrolment"
-                }
-                ports["SNAVIO_SIGNER__ENROL_LISTEN"] = free.pop("enrolment")
-                mesh = mesh.model_copy(update=free)
-            if plan.waiting.in_memory:
-                ports |= {
-                    "SNAVIO_MAILBOX__AMNESIA": "true",
-                    "SNAVIO_MAILBOX__I_ACCEPT_LOSING_MESSAGES": "true",
-                }
-            state.note_run(mesh)
-            needed = (*NEEDED, *(NEEDED_FOR_COMMANDS if commands else ()))
-            processes = MeshProcesses(mesh, config=installation.config, environment=ports, services=needed)
-            await asyncio.to_thread(processes.prepare)
-            async with Probes(mesh, certificates=installation.operator_certificates) as probes:
-                supervisor = Supervisor(processes, probes=probes, clock=clock, say=say)
-
-                async def all_of_it() -> None:
-                    await supervisor.start(healthy=lambda _: None)
-                    await live(mesh, supervisor)
-
-                try:
-                    await _until(stop, all_of_it())
-                finally:
-                    await supervisor.stop(hurry=hurry)
-    finally:
-        if pid_file is not None:
-            pid_file.unlink(missing_ok=True)
-
-
-def _write_pid(path: Path | None) -> None:
+def write_pid(path: Path | None) -> None:
     if path is None:
         return
     try:
