@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17snavio/v1/explain.proto\x12\tsnavio.v1\"$\n\x0e\x45xplainRequest\x12\x12\n\ncommand_id\x18\x01 \x01(\t\"\xa9\x01\n\tTraceStep\x12\x0c\n\x04step\x18\x01 \x01(\t\x12#\n\x05state\x18\x02 \x01(\x0e\x32\x14.snavio.v1.StepState\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12,\n\x04\x66\x61\x63t\x18\x04 \x03(\x0b\x32\x1e.snavio.v1.TraceStep.FactEntry\x1a+\n\tFactEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xac\x02\n\x05Trace\x12\x10\n\x08instance\x18\x01 \x01(\t\x12\x0c\n\x04path\x18\x02 \x01(\t\x12\x0e\n\x06source\x18\x03 \x01(\t\x12\x0e\n\x06target\x18\x04 \x01(\t\x12\x0c\n\x04name\x18\x05 \x01(\t\x12\x0f\n\x07verdict\x18\x06 \x01(\t\x12\x12\n\nescalation\x18\x07 \x01(\t\x12\x14\n\x0csent_unix_ns\x18\x08 \x01(\x03\x12\x18\n\x10\x61\x64mitted_unix_ns\x18\t \x01(\x03\x12\x17\n\x0fsettled_unix_ns\x18\n \x01(\x03\x12\"\n\x04step\x18\x0b \x03(\x0b\x32\x14.snavio.v1.TraceStep\x12\x12\n\nrequest_id\x18\x0c \x01(\t\x12\x10\n\x08\x65vent_id\x18\r \x03(\t\x12\r\n\x05route\x18\x0e \x01(\t\x12\x0e\n\x06status\x18\x0f \x01(\r\"\\\n\x0f\x45xplainResponse\x12\x10\n\x08instance\x18\x01 \x01(\t\x12\x1f\n\x05trace\x18\x02 \x03(\x0b\x32\x10.snavio.v1.Trace\x12\x16\n\x0eoldest_unix_ns\x18\x03 \x01(\x03*\x9f\x01\n\tStepState\x12\x1a\n\x16STEP_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11STEP_STATE_PASSED\x10\x01\x12\x16\n\x12STEP_STATE_REFUSED\x10\x02\x12\x13\n\x0fSTEP_STATE_NOTE\x10\x03\x12\x1a\n\x16STEP_STATE_NOT_REACHED\x10\x04\x12\x16\n\x12STEP_STATE_UNKNOWN\x10\x05\x32K\n\x07\x45xplain\x12@\n\x07\x45xplain\x12\x19.snavio.v1.ExplainRequest\x1a\x1a.snavio.v1.ExplainResponseBR\n\x0flocal.snavio.v1P\x01Z\x18snavio.local/go/snaviov1\xaa\x02\tSnavio.V1\xca\x02\tSnavio\\V1\xea\x02\nSnavio::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17snavio/v1/explain.proto\x12\tsnavio.v1\"$\n\x0e\x45xplainRequest\x12\x12\n\ncommand_id\x18\x01 \x01(\t\"\xa9\x01\n\tTraceStep\x12\x0c\n\x04step\x18\x01 \x01(\t\x12#\n\x05state\x18\x02 \x01(\x0e\x32\x14.snavio.v1.StepState\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12,\n\x04\x66\x61\x63t\x18\x04 \x03(\x0b\x32\x1e.snavio.v1.TraceStep.FactEntry\x1a+\n\tFactEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xe7\x01\n\x05Trace\x12\x10\n\x08instance\x18\x01 \x01(\t\x12\x0c\n\x04path\x18\x02 \x01(\t\x12\x0e\n\x06source\x18\x03 \x01(\t\x12\x0e\n\x06target\x18\x04 \x01(\t\x12\x0c\n\x04name\x18\x05 \x01(\t\x12\x0f\n\x07verdict\x18\x06 \x01(\t\x12\x12\n\nescalation\x18\x07 \x01(\t\x12\x14\n\x0csent_unix_ns\x18\x08 \x01(\x03\x12\x18\n\x10\x61\x64mitted_unix_ns\x18\t \x01(\x03\x12\x17\n\x0fsettled_unix_ns\x18\n \x01(\x03\x12\"\n\x04step\x18\x0b \x03(\x0b\x32\x14.snavio.v1.TraceStep\"\\\n\x0f\x45xplainResponse\x12\x10\n\x08instance\x18\x01 \x01(\t\x12\x1f\n\x05trace\x18\x02 \x03(\x0b\x32\x10.snavio.v1.Trace\x12\x16\n\x0eoldest_unix_ns\x18\x03 \x01(\x03*\x9f\x01\n\tStepState\x12\x1a\n\x16STEP_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11STEP_STATE_PASSED\x10\x01\x12\x16\n\x12STEP_STATE_REFUSED\x10\x02\x12\x13\n\x0fSTEP_STATE_NOTE\x10\x03\x12\x1a\n\x16STEP_STATE_NOT_REACHED\x10\x04\x12\x16\n\x12STEP_STATE_UNKNOWN\x10\x05\x32K\n\x07\x45xplain\x12@\n\x07\x45xplain\x12\x19.snavio.v1.ExplainRequest\x1a\x1a.snavio.v1.ExplainResponseBR\n\x0flocal.snavio.v1P\x01Z\x18snavio.local/go/snaviov1\xaa\x02\tSnavio.V1\xca\x02\tSnavio\\V1\xea\x02\nSnavio::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,8 +34,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._serialized_options = b'\n\017local.snavio.v1P\001Z\030snavio.local/go/snaviov1\252\002\tSnavio.V1\312\002\tSnavio\\V1\352\002\nSnavio::V1'
   _globals['_TRACESTEP_FACTENTRY']._loaded_options = None
   _globals['_TRACESTEP_FACTENTRY']._serialized_options = b'8\001'
-  _globals['_STEPSTATE']._serialized_start=646
-  _globals['_STEPSTATE']._serialized_end=805
+  _globals['_STEPSTATE']._serialized_start=577
+  _globals['_STEPSTATE']._serialized_end=736
   _globals['_EXPLAINREQUEST']._serialized_start=38
   _globals['_EXPLAINREQUEST']._serialized_end=74
   _globals['_TRACESTEP']._serialized_start=77
@@ -43,9 +43,9 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TRACESTEP_FACTENTRY']._serialized_start=203
   _globals['_TRACESTEP_FACTENTRY']._serialized_end=246
   _globals['_TRACE']._serialized_start=249
-  _globals['_TRACE']._serialized_end=549
-  _globals['_EXPLAINRESPONSE']._serialized_start=551
-  _globals['_EXPLAINRESPONSE']._serialized_end=643
-  _globals['_EXPLAIN']._serialized_start=807
-  _globals['_EXPLAIN']._serialized_end=882
+  _globals['_TRACE']._serialized_end=480
+  _globals['_EXPLAINRESPONSE']._serialized_start=482
+  _globals['_EXPLAINRESPONSE']._serialized_end=574
+  _globals['_EXPLAIN']._serialized_start=738
+  _globals['_EXPLAIN']._serialized_end=813
 # @@protoc_insertion_point(module_scope)

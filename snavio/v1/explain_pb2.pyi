@@ -48,7 +48,7 @@ class TraceStep(_message.Message):
     def __init__(self, step: _Optional[str] = ..., state: _Optional[_Union[StepState, str]] = ..., detail: _Optional[str] = ..., fact: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class Trace(_message.Message):
-    __slots__ = ("instance", "path", "source", "target", "name", "verdict", "escalation", "sent_unix_ns", "admitted_unix_ns", "settled_unix_ns", "step", "request_id", "event_id", "route", "status")
+    __slots__ = ("instance", "path", "source", "target", "name", "verdict", "escalation", "sent_unix_ns", "admitted_unix_ns", "settled_unix_ns", "step")
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
@@ -60,10 +60,6 @@ class Trace(_message.Message):
     ADMITTED_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
     SETTLED_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    EVENT_ID_FIELD_NUMBER: _ClassVar[int]
-    ROUTE_FIELD_NUMBER: _ClassVar[int]
-    STATUS_FIELD_NUMBER: _ClassVar[int]
     instance: str
     path: str
     source: str
@@ -75,11 +71,7 @@ class Trace(_message.Message):
     admitted_unix_ns: int
     settled_unix_ns: int
     step: _containers.RepeatedCompositeFieldContainer[TraceStep]
-    request_id: str
-    event_id: _containers.RepeatedScalarFieldContainer[str]
-    route: str
-    status: int
-    def __init__(self, instance: _Optional[str] = ..., path: _Optional[str] = ..., source: _Optional[str] = ..., target: _Optional[str] = ..., name: _Optional[str] = ..., verdict: _Optional[str] = ..., escalation: _Optional[str] = ..., sent_unix_ns: _Optional[int] = ..., admitted_unix_ns: _Optional[int] = ..., settled_unix_ns: _Optional[int] = ..., step: _Optional[_Iterable[_Union[TraceStep, _Mapping]]] = ..., request_id: _Optional[str] = ..., event_id: _Optional[_Iterable[str]] = ..., route: _Optional[str] = ..., status: _Optional[int] = ...) -> None: ...
+    def __init__(self, instance: _Optional[str] = ..., path: _Optional[str] = ..., source: _Optional[str] = ..., target: _Optional[str] = ..., name: _Optional[str] = ..., verdict: _Optional[str] = ..., escalation: _Optional[str] = ..., sent_unix_ns: _Optional[int] = ..., admitted_unix_ns: _Optional[int] = ..., settled_unix_ns: _Optional[int] = ..., step: _Optional[_Iterable[_Union[TraceStep, _Mapping]]] = ...) -> None: ...
 
 class ExplainResponse(_message.Message):
     __slots__ = ("instance", "trace", "oldest_unix_ns")

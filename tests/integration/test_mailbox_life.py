@@ -17,6 +17,8 @@ from snavio.admin.queue import QueueClient, TopicStats
 from snavio.clock import ManualClock
 from snavio.domain.message import AttemptOutcome, MessageState
 from snavio.errors import BadRequest, Conflict, NotAllowed, NotFound, Saturated
+from snavio.sdk.mailer import Mailer
+from snavio.sdk.mailer import NewMessage as Message
 from snavio.v1 import mailbox_pb2 as mail
 from tests.support.docs import example
 from tests.support.mailbox import (
@@ -29,6 +31,7 @@ from tests.support.mailbox import (
     send_batch,
 )
 
+S = 1_000_000_000
 DONE, LATE, GONE = b"\x01", b"\x02", b"\x03"
 
 
@@ -617,3 +620,72 @@ async def test_the_example_in_the_docs_reprocesses_what_is_dead(tmp_path: Path) 
         folder = office.authority.principal("acme", "ada").certificate.parent
         assert await example("reprocess").names()["reprocess"](office.address, folder, TOPIC) == 3
         assert len((await consumer.receive()).messages) == 3
+
+
+async def test_the_newest_come_first_where_they_are_asked_for_so(office: MailboxFixture) -> None:
+    own = "acme/own/mail"
+    mailer = Mailer.over(office.consumer().channel, own)
+    for part in range(5):
+        await mailer.send_all([Message(b"%d-%d" % (part, n), f"k{part}-{n}") for n in range(4)])
+    client = queue(office)
+    forward = [one.msg_id async for one in client.messages(own)]
+    ids: list[int] = []
+    after = 0
+    while True:
+        page, after = await client.page(own, after=after, limit=3, newest_first=True)
+        ids += [one.msg_id for one in page]
+        if not after:
+            break
+    assert ids == forward[::-1] and len(ids) == 20
+    (found,) = [one async for one in client.messages(own, newest_first=True, idem_key="k3-1", payload=True)]
+    assert found.payload == b"3-1"
+    consumer = office.consumer()
+    got = await consumer.receive(own, max_messages=2)
+    await consumer.ack(got.receipts(0, 1), topic=own)
+    both = (MessageState.READY, MessageState.INFLIGHT)
+    assert [one.msg_id async for one in client.messages(own, *both, newest_first=True)] == forward[:0:-1]
+
+
+async def test_numbers_say_how_long_the_oldest_has_waited(office: MailboxFixture) -> None:
+    own = "acme/own/mail"
+    mailer, client = Mailer.over(office.consumer().channel, own), queue(office)
+    began = office.clock.unix_ns()
+    await mailer.send(Message(b"late", delay_ms=60_000))
+    (stats,) = await client.stats(own)
+    assert (stats.oldest_ready_unix_ns, stats.earliest_run_unix_ns) == (0, began + 60 * S)
+    moved(office, 10)
+    await mailer.send(Message(b"now"))
+    (stats,) = await client.stats(own)
+    assert stats.oldest_ready_unix_ns == stats.earliest_run_unix_ns == began + 10 * S
+    consumer = office.consumer()
+    await consumer.ack((await consumer.receive(own)).receipts(), topic=own)
+    moved(office, 51)
+    async with asyncio.timeout(SECONDS):
+        while not (stats := (await client.stats(own))[0]).oldest_ready_unix_ns:
+            await asyncio.sleep(0.02)
+    assert (stats.oldest_ready_unix_ns, stats.earliest_run_unix_ns) == (began, began + 60 * S)
+
+
+async def test_what_is_added_to_a_lease_ends_it_no_later_than_its_longest(office: MailboxFixture) -> None:
+    await sent(office, 1)
+    consumer = office.consumer()
+    got = await consumer.receive(visibility_ms=1000)
+
+    async def added(visibility_ms: int) -> bytes:
+        asked = mail.ExtendRequest(
+            topic=TOPIC, receipts=got.receipts(), visibility_ms=visibility_ms, add=True
+        )
+        answer = await consumer.channel.call(
+            SERVICE + "Extend", asked, mail.SettleResponse, timeout_s=SECONDS
+        )
+        codes: bytes = answer.codes
+        return codes
+
+    moved(office, 0.5)
+    assert await added(2000) == DONE
+    moved(office, 2.4)
+    assert await added(60_000) == DONE, "it ended at 3 s, not at 2.5 s"
+    moved(office, 7.0)
+    assert await added(1000) == DONE, "at 9.9 s"
+    moved(office, 0.2)
+    assert await consumer.ack(got.receipts()) == LATE, "ten times what was asked for at first"
