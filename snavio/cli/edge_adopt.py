@@ -28,8 +28,8 @@ def adopt(
     invitation: Annotated[
         str,
         typer.Argument(
-            help="The line that `snavio tenant invite` printed; `-` reads it from standard input, so that it stays out of "
-            "the shell's history.",
+            help="The line that `snavio tenant invite` printed; `-` reads it from standard input, so that it stays "
+            "out of the shell's history.",
             show_default=False,
         ),
     ],
@@ -38,9 +38,9 @@ def adopt(
     name: Annotated[str, typer.Option(help="Name of the principal, if the invitation leaves it open.")] = "",
     json: Json = False,
 ) -> None:
-    """Join a mesh with an invitation, register the services that the file sends as, and show what they may not do yet.
+    """Join a mesh with an invitation, as an edge of its tenant.
 
-    Afterwards `snavio edge run` on this machine joins that mesh. The private key is made here and stays here.
+    Registers the services that the file sends as, and shows which of their commands would be refused. Afterwards `snavio edge run` on this machine joins that mesh. The private key is made here and stays here.
 
     \b
     Examples:

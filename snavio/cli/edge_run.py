@@ -86,7 +86,7 @@ def run(
     Examples:
       snavio edge run
       snavio edge run --config ./Hookaidofile --watch --dotenv ./.env
-      snavio edge run --config /etc/edge/Hookaidofile --db /var/lib/edge --pid-file /run/edge.pid
+      snavio edge run --db /var/lib/edge --pid-file /run/edge.pid
     """
     if dotenv is not None:
         read_dotenv(dotenv)

@@ -55,14 +55,14 @@ def attempt(
     context: ContextOption = None,
     json: Json = False,
 ) -> None:
-    """Show what the running edge would answer to a request, step by step; nothing is stored and no rate is used up.
+    """Show what the running edge would answer to a request; nothing is stored.
 
-    Exit code 0 when it would be let in, 1 when it would be refused.
+    Every step is shown, and no rate is used up. Exit code 0 when it would be let in, 1 when it would be refused.
 
     \b
     Examples:
-      snavio edge try /webhooks/github -H 'X-Hub-Signature-256: sha256=…' -d @payload.json
-      snavio edge try /webhooks/github?x=1 -X PUT --remote 203.0.113.7 --json
+      snavio edge try /webhooks/github -H 'X-GitHub-Event: push' -d @body.json
+      snavio edge try '/webhooks/github?x=1' -X PUT --remote 203.0.113.7
     """
     headers = []
     for each in header or []:
@@ -108,6 +108,7 @@ def explain(
 
 
 def recent(
+    *,
     refused: Annotated[bool, typer.Option("--refused", help="Only those that were refused.")] = False,
     route: Annotated[str, typer.Option("--route", help="Only those that this route took.")] = "",
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="Most of them.")] = 20,
@@ -184,6 +185,7 @@ def ls(db: Db = None, context: ContextOption = None, json: Json = False) -> None
 
 def orphans(
     topic: Annotated[str, typer.Argument(help="One of them, to cancel what waits in it.")] = "",
+    *,
     cancel: Annotated[
         bool, typer.Option("--cancel", help="Cancel what waits in it; `snavio queue` can resume or purge it.")
     ] = False,
@@ -191,7 +193,9 @@ def orphans(
     context: ContextOption = None,
     json: Json = False,
 ) -> None:
-    """List topics of routes or targets that the file has no more, with the messages that nobody fetches.
+    """List topics that the file has no more, with what nobody fetches.
+
+    A route, or a target of one, that vanishes from the file leaves its topic behind.
 
     \b
     Examples:

@@ -32,7 +32,7 @@ Keys = Callable[[int], Sequence[tuple[str, bytes]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class VerifiedSignature:
     """A request whose signature is right. `tag` is the verified one where it covers a time, and empty otherwise."""
 
     key: str
@@ -44,7 +44,7 @@ class Verified:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class SignatureRefusal:
     """A request that is not let in: a stable reason, and a sentence without anything from the request in it."""
 
     reason: str
@@ -53,7 +53,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """What a request says: tags, the time that they cover, and the texts that may have been signed."""
+    """The claims of a request: tags, the time that they cover, and the texts that may have been signed."""
 
     tags: tuple[bytes, ...]
     signed_unix_ns: int | None
@@ -63,9 +63,9 @@ class _Claim:
 
 @dataclass(frozen=True, slots=True)
 class ProviderForm:
-    """How a provider signs."""
+    """The form in which a provider signs."""
 
-    claim: Callable[[EdgeRequest, bytes], _Claim | Refusal]
+    claim: Callable[[EdgeRequest, bytes], _Claim | SignatureRefusal]
     delivery_ids: tuple[str, ...] = ()
     """Headers with the sender's own id, the best first."""
     token: bool = False
@@ -78,31 +78,31 @@ class ProviderForm:
 
 def verify(
     auth: HmacAuth, request: EdgeRequest, body: bytes, *, keys: Keys, now_unix_ns: int
-) -> Verified | Refusal:
+) -> VerifiedSignature | SignatureRefusal:
     """Judge a request; `keys` is asked for the time that was signed, or for now where none is."""
     form = PROVIDERS[auth.provider] if auth.provider else None
     claim = form.claim(request, body) if form else _own_claim(auth, request, body)
-    if isinstance(claim, Refusal):
+    if isinstance(claim, SignatureRefusal):
         return claim
     tolerance = PROVIDER_TOLERANCE_NS if form else auth.tolerance_ns
     signed = claim.signed_unix_ns
     if signed is not None and abs(now_unix_ns - signed) > tolerance:
         early = "ahead of" if signed > now_unix_ns else "behind"
         off = abs(now_unix_ns - signed) // SECOND_NS
-        return Refusal(
+        return SignatureRefusal(
             "timestamp-outside-window",
             f"The signed time is {off} s {early} this machine's clock; {tolerance // SECOND_NS} s are permitted.",
         )
     found = keys(now_unix_ns if signed is None else signed)
     if not found:
-        return Refusal("no-valid-key", "No secret of the route was valid at the signed time.")
+        return SignatureRefusal("no-valid-key", "No secret of the route was valid at the signed time.")
     return _compare(claim, form, found)
 
 
 def _compare(
     claim: _Claim, form: ProviderForm | None, keys: Sequence[tuple[str, bytes]]
-) -> Verified | Refusal:
-    right: Verified | None = None
+) -> VerifiedSignature | SignatureRefusal:
+    right: VerifiedSignature | None = None
     for name, secret in keys:
         key = standard_key(secret) if form is not None and form.standard_key else secret
         for text, parts in claim.texts:
@@ -113,10 +113,10 @@ def _compare(
                 same = hmac.compare_digest(shown, tag)
                 if same and right is None:
                     covered = tag if claim.signed_unix_ns is not None else b""
-                    right = Verified(name, text, claim.signed_unix_ns, covered, claim.signed_id)
+                    right = VerifiedSignature(name, text, claim.signed_unix_ns, covered, claim.signed_id)
     if right is None:
         many = "one secret" if len(keys) == 1 else f"{len(keys)} secrets"
-        return Refusal(
+        return SignatureRefusal(
             "signature-mismatch",
             f"The signature is not that of this body: {many} of the route, and {len(claim.texts)} signed "
             f"form{'s' if len(claim.texts) > 1 else ''}, were tried.",
@@ -133,7 +133,7 @@ def _tag(key: bytes, parts: tuple[bytes, ...]) -> bytes:
     return made.digest()
 
 
-def _own_claim(auth: HmacAuth, request: EdgeRequest, body: bytes) -> _Claim | Refusal:
+def _own_claim(auth: HmacAuth, request: EdgeRequest, body: bytes) -> _Claim | SignatureRefusal:
     signature = request.header(auth.signature_header.lower())
     stamp = request.header(auth.timestamp_header.lower())
     nonce = request.header(auth.nonce_header.lower())
@@ -165,10 +165,10 @@ def _own_claim(auth: HmacAuth, request: EdgeRequest, body: bytes) -> _Claim | Re
     )
 
 
-def _of_body(name: str, prefix: str = "") -> Callable[[EdgeRequest, bytes], _Claim | Refusal]:
+def _of_body(name: str, prefix: str = "") -> Callable[[EdgeRequest, bytes], _Claim | SignatureRefusal]:
     """Hexadecimal, over the body alone."""
 
-    def claim(request: EdgeRequest, body: bytes) -> _Claim | Refusal:
+    def claim(request: EdgeRequest, body: bytes) -> _Claim | SignatureRefusal:
         value = request.header(name.lower())
         if value is None:
             return _absent(name)
@@ -182,10 +182,12 @@ def _of_body(name: str, prefix: str = "") -> Callable[[EdgeRequest, bytes], _Cla
     return claim
 
 
-def _timed_pairs(name: str, tag: str, unit_ns: int) -> Callable[[EdgeRequest, bytes], _Claim | Refusal]:
+def _timed_pairs(
+    name: str, tag: str, unit_ns: int
+) -> Callable[[EdgeRequest, bytes], _Claim | SignatureRefusal]:
     """`t=…,v1=…`: hexadecimal over time, dot and body. During a roll several tags are shown; all are tried."""
 
-    def claim(request: EdgeRequest, body: bytes) -> _Claim | Refusal:
+    def claim(request: EdgeRequest, body: bytes) -> _Claim | SignatureRefusal:
         value = request.header(name.lower())
         if value is None:
             return _absent(name)
@@ -206,7 +208,7 @@ def _timed_pairs(name: str, tag: str, unit_ns: int) -> Callable[[EdgeRequest, by
     return claim
 
 
-def _slack(request: EdgeRequest, body: bytes) -> _Claim | Refusal:
+def _slack(request: EdgeRequest, body: bytes) -> _Claim | SignatureRefusal:
     value, stamp = request.header("x-slack-signature"), request.header("x-slack-request-timestamp")
     if value is None or stamp is None:
         return _absent("X-Slack-Signature" if value is None else "X-Slack-Request-Timestamp")
@@ -218,7 +220,7 @@ def _slack(request: EdgeRequest, body: bytes) -> _Claim | Refusal:
     return _Claim((bytes.fromhex(text),), time, (("v0:time:body", (f"v0:{stamp}:".encode(), body)),))
 
 
-def _shopify(request: EdgeRequest, body: bytes) -> _Claim | Refusal:
+def _shopify(request: EdgeRequest, body: bytes) -> _Claim | SignatureRefusal:
     value = request.header("x-shopify-hmac-sha256")
     if value is None:
         return _absent("X-Shopify-Hmac-Sha256")
@@ -228,14 +230,14 @@ def _shopify(request: EdgeRequest, body: bytes) -> _Claim | Refusal:
     return _Claim((tag,), None, (("body", (body,)),))
 
 
-def _gitlab(request: EdgeRequest, _body: bytes) -> _Claim | Refusal:
+def _gitlab(request: EdgeRequest, _body: bytes) -> _Claim | SignatureRefusal:
     value = request.header("x-gitlab-token")
     if value is None:
         return _absent("X-Gitlab-Token")
     return _Claim((hashlib.sha256(value.encode("latin-1")).digest(),), None, (("token", ()),))
 
 
-def _standard(request: EdgeRequest, body: bytes) -> _Claim | Refusal:
+def _standard(request: EdgeRequest, body: bytes) -> _Claim | SignatureRefusal:
     prefix = "webhook" if request.has("webhook-signature") or not request.has("svix-signature") else "svix"
     names = [f"{prefix}-{part}" for part in ("id", "timestamp", "signature")]
     identifier, stamp, value = (request.header(name) for name in names)
@@ -300,9 +302,11 @@ def _base64(text: str) -> bytes | None:
     return tag if len(tag) == 32 else None
 
 
-def _absent(name: str) -> Refusal:
-    return Refusal("signature-missing", f"The header `{name}` is missing, or is there more than once.")
+def _absent(name: str) -> SignatureRefusal:
+    return SignatureRefusal(
+        "signature-missing", f"The header `{name}` is missing, or is there more than once."
+    )
 
 
-def _malformed(name: str, expected: str) -> Refusal:
-    return Refusal("signature-malformed", f"The header `{name}` does not hold {expected}.")
+def _malformed(name: str, expected: str) -> SignatureRefusal:
+    return SignatureRefusal("signature-malformed", f"The header `{name}` does not hold {expected}.")

@@ -31,7 +31,7 @@ class EdgeControl:
         return self._ask("GET", "/healthz")
 
     def explain(self, name: str) -> dict[str, Any]:
-        """What became of a request, by its own id or that of an event or command."""
+        """The judgement of a request, by its own id or that of an event or command."""
         return self._ask("GET", f"/explain/{quote(name, safe='')}")
 
     def recent(self, *, most: int, refused: bool, route: str) -> list[dict[str, Any]]:

@@ -40,7 +40,7 @@ _BAD_STARTS: Final = (1, 2)
 
 @dataclass(frozen=True, slots=True)
 class EdgeLaunch:
-    """What one edge process is told."""
+    """The arguments of one edge process."""
 
     config: Path
     tenant: str

@@ -27,7 +27,7 @@ async def serves(edge: LocalEdge) -> bool:
 
 
 async def dripped(edge: LocalEdge, first: bytes, drop: bytes) -> bytes:
-    """What comes back to a client that sends a little now and then, for ever."""
+    """The answer to a client that sends a little now and then, for ever."""
     reader, writer = await asyncio.open_connection("127.0.0.1", edge.port)
     writer.write(first)
 

@@ -45,7 +45,7 @@ SECRET = b"a shared secret"
 
 @dataclass
 class MemoryMailbox:
-    """What a MeshChannel to the mailbox is for Posting."""
+    """Stands in for the channel that Posting calls."""
 
     stored: dict[str, list[HttpEnvelope]] = field(default_factory=dict)
     capacity: int = 1 << 30

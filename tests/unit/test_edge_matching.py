@@ -132,7 +132,7 @@ PATHS = st.lists(st.sampled_from(WORDS), max_size=4).map(lambda words: "/" + "/"
 
 
 def twin(routes: tuple[EdgeRoute, ...], asked: EdgeRequest) -> str | None:
-    """What the manual says, with a look at every route."""
+    """The manual's rule, with a look at every route."""
     for route in routes:
         below = route.path == "/" or asked.path == route.path or asked.path.startswith(route.path + "/")
         if route.channel is RouteChannel.INBOUND and below and asked.method in route.methods:

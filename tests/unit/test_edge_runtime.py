@@ -19,7 +19,7 @@ from services.gateway.edge.storing import store_key
 from snavio.clock import ManualClock
 from snavio.edge.plan import TokenBucket
 from snavio.edge.references import SecretReference, parse_reference
-from snavio.edge.signatures import Verified
+from snavio.edge.signatures import VerifiedSignature
 from snavio.edge.topics import event_id, parse_event_id, route_topic
 from snavio.errors import BadRequest, NotFound, Unavailable
 from tests.support.hookaidofiles import plan_of
@@ -121,8 +121,8 @@ def test_only_keys_that_were_valid_at_the_signed_time_verify() -> None:
         assert [name for name, _ in running.keys(int(at.timestamp()) * SECOND)] == names, day
 
 
-VERIFIED = Verified("k", "v2", 1, tag=b"t" * 32)
-BODY_ONLY = Verified("k", "body", None)
+VERIFIED = VerifiedSignature("k", "v2", 1, tag=b"t" * 32)
+BODY_ONLY = VerifiedSignature("k", "body", None)
 
 
 def test_the_verified_tag_is_the_key_where_it_covers_a_time_and_the_senders_id_where_it_does_not() -> None:
@@ -144,7 +144,7 @@ def test_an_id_that_nobody_signed_does_not_take_the_place_of_the_tag() -> None:
         "/a { auth hmac { provider standard_webhooks; secret raw:k }\n idempotency header webhook-id window 1h\n"
         " pull { path /p } }"
     )
-    key = store_key(signed, Verified("k", "id.time.body", 1, b"t" * 32, signed_id="m1"), "m1")
+    key = store_key(signed, VerifiedSignature("k", "id.time.body", 1, b"t" * 32, signed_id="m1"), "m1")
     assert not key.once and key.replay_ms == 3_600_000
 
 

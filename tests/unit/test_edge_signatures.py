@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from snavio.edge.plan import HmacAuth
 from snavio.edge.requests import EdgeRequest
-from snavio.edge.signatures import PROVIDERS, Refusal, Verified, verify
+from snavio.edge.signatures import PROVIDERS, SignatureRefusal, VerifiedSignature, verify
 from tests.support.hookaidofiles import plan_of
 
 SECOND = 1_000_000_000
@@ -40,7 +40,7 @@ def judged(
     path: str = "/hook",
     query: str = "",
     method: str = "POST",
-) -> Verified | Refusal:
+) -> VerifiedSignature | SignatureRefusal:
     request = EdgeRequest(
         method,
         path,
@@ -52,8 +52,8 @@ def judged(
     return verify(given, request, body, keys=lambda _at: named, now_unix_ns=now * SECOND)
 
 
-def reason(outcome: Verified | Refusal) -> str:
-    assert isinstance(outcome, Refusal)
+def reason(outcome: VerifiedSignature | SignatureRefusal) -> str:
+    assert isinstance(outcome, SignatureRefusal)
     return outcome.reason
 
 
@@ -81,7 +81,7 @@ def test_the_example_that_github_publishes_is_verified() -> None:
         "X-Hub-Signature-256": "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"
     }
     outcome = judged(auth("github"), headers, b"Hello, World!", keys=[b"It's a Secret to Everybody"])
-    assert isinstance(outcome, Verified)
+    assert isinstance(outcome, VerifiedSignature)
     assert (outcome.form, outcome.tag) == ("body", b"")
     assert reason(
         judged(auth("github"), headers, b"Hello, World?", keys=[b"It's a Secret to Everybody"])
@@ -102,7 +102,7 @@ def test_the_header_that_stripe_publishes_is_read_and_its_construction_verified(
     )
     right = tag(b"1492774577." + BODY)
     outcome = judged(auth("stripe"), {"Stripe-Signature": shown + f",v1={right}"}, now=1492774577 + 299)
-    assert isinstance(outcome, Verified)
+    assert isinstance(outcome, VerifiedSignature)
     assert outcome.tag == bytes.fromhex(right)
 
 
@@ -118,7 +118,7 @@ def test_the_example_of_slack_is_verified() -> None:
         "X-Slack-Signature": "v0=a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503",
     }
     key = b"8f742231b10e8888abcd99yyyzzz85a5"
-    assert isinstance(judged(auth("slack"), headers, body, keys=[key], now=1531420618), Verified)
+    assert isinstance(judged(auth("slack"), headers, body, keys=[key], now=1531420618), VerifiedSignature)
     assert (
         reason(judged(auth("slack"), headers, body, keys=[key], now=1531420618 + 400))
         == "timestamp-outside-window"
@@ -133,10 +133,12 @@ def test_the_example_of_standard_webhooks_is_verified() -> None:
     }
     body, key = b'{"test": 2432232314}', b"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
     outcome = judged(auth("standard_webhooks"), headers, body, keys=[key], now=1614265330)
-    assert isinstance(outcome, Verified)
+    assert isinstance(outcome, VerifiedSignature)
     assert outcome.signed_id == "msg_p5jXN8AQM9LWM0D4loKWxJek"
     svix = {name.replace("webhook-", "svix-"): value for name, value in headers.items()}
-    assert isinstance(judged(auth("standard_webhooks"), svix, body, keys=[key], now=1614265330), Verified)
+    assert isinstance(
+        judged(auth("standard_webhooks"), svix, body, keys=[key], now=1614265330), VerifiedSignature
+    )
     moved = {**headers, "webhook-id": "msg_p5jXN8AQM9LWM0D4loKWxJek.1"}
     assert (
         reason(judged(auth("standard_webhooks"), moved, body, keys=[key], now=1614265330))
@@ -147,16 +149,16 @@ def test_the_example_of_standard_webhooks_is_verified() -> None:
 def test_cituro_counts_in_milliseconds() -> None:
     stamp = NOW * 1000 + 123
     right = {"X-CITURO-SIGNATURE": f"t={stamp},s={tag(b'%d.' % stamp + BODY)}"}
-    assert isinstance(judged(auth("cituro"), right), Verified)
+    assert isinstance(judged(auth("cituro"), right), VerifiedSignature)
     seconds = {"X-CITURO-SIGNATURE": f"t={NOW},s={tag(b'%d.' % NOW + BODY)}"}
     assert reason(judged(auth("cituro"), seconds)) == "timestamp-outside-window"
 
 
 def test_gitea_shopify_and_gitlab_are_verified_in_their_own_ways() -> None:
-    assert isinstance(judged(auth("gitea"), {"X-Gitea-Signature": tag(BODY)}), Verified)
+    assert isinstance(judged(auth("gitea"), {"X-Gitea-Signature": tag(BODY)}), VerifiedSignature)
     shopify = base64.b64encode(hmac.digest(KEY, BODY, "sha256")).decode()
-    assert isinstance(judged(auth("shopify"), {"X-Shopify-Hmac-Sha256": shopify}), Verified)
-    assert isinstance(judged(auth("gitlab"), {"X-Gitlab-Token": KEY.decode()}), Verified)
+    assert isinstance(judged(auth("shopify"), {"X-Shopify-Hmac-Sha256": shopify}), VerifiedSignature)
+    assert isinstance(judged(auth("gitlab"), {"X-Gitlab-Token": KEY.decode()}), VerifiedSignature)
     for wrong in ("", KEY.decode() + "x", KEY.decode()[:-1]):
         assert reason(judged(auth("gitlab"), {"X-Gitlab-Token": wrong})) == "signature-mismatch"
 
@@ -172,7 +174,7 @@ def test_a_request_without_its_signature_is_missing_one(provider: str) -> None:
 @pytest.mark.parametrize("form", ["v2", "time-first", "method-first"])
 def test_each_of_the_three_forms_is_verified(form: str) -> None:
     outcome = judged(auth(), own_headers(form))
-    assert isinstance(outcome, Verified)
+    assert isinstance(outcome, VerifiedSignature)
     assert (outcome.form, outcome.signed_unix_ns) == (form, NOW * SECOND)
 
 
@@ -181,19 +183,19 @@ def test_the_nonce_is_bound_only_where_it_is_signed() -> None:
         headers = own_headers(form)
         first = judged(auth(), headers)
         other = judged(auth(), {**headers, "X-Nonce": "another"})
-        assert isinstance(first, Verified)
+        assert isinstance(first, VerifiedSignature)
         if bound:
             assert reason(other) == "signature-mismatch"
         else:
             # It is let through here, under the same tag: the tag is the key under which it is stored once.
-            assert isinstance(other, Verified) and other.tag == first.tag
+            assert isinstance(other, VerifiedSignature) and other.tag == first.tag
 
 
 def test_the_second_form_of_ours_covers_the_query() -> None:
     digest = hashlib.sha256(BODY).hexdigest()
     text = f"v2\nPOST\n/hook?a=1\n{NOW}\nn\n{digest}".encode()
     headers = {"X-Signature": tag(text), "X-Timestamp": str(NOW), "X-Nonce": "n"}
-    assert isinstance(judged(auth(), headers, query="a=1"), Verified)
+    assert isinstance(judged(auth(), headers, query="a=1"), VerifiedSignature)
     assert reason(judged(auth(), headers, query="a=2")) == "signature-mismatch"
 
 
@@ -211,7 +213,7 @@ def test_the_time_is_judged_before_any_key_is_asked_for() -> None:
     outcome = verify(auth(), request, BODY, keys=keys, now_unix_ns=NOW * SECOND)
     assert reason(outcome) == "timestamp-outside-window" and asked == []
     outcome = verify(auth(), request, BODY, keys=keys, now_unix_ns=(NOW - 1) * SECOND)
-    assert isinstance(outcome, Verified) and asked == [(NOW - 301) * SECOND]
+    assert isinstance(outcome, VerifiedSignature) and asked == [(NOW - 301) * SECOND]
 
 
 def test_every_key_and_every_tag_is_tried_during_a_roll() -> None:
@@ -219,7 +221,7 @@ def test_every_key_and_every_tag_is_tried_during_a_roll() -> None:
     for key in (old, new):
         headers = {"Stripe-Signature": f"t={NOW},v1={'0' * 64},v1={tag(b'%d.' % NOW + BODY, key)}"}
         outcome = judged(auth("stripe"), headers, keys=[old, new])
-        assert isinstance(outcome, Verified) and outcome.key == f"key {[old, new].index(key)}"
+        assert isinstance(outcome, VerifiedSignature) and outcome.key == f"key {[old, new].index(key)}"
     assert reason(judged(auth("stripe"), headers, keys=[])) == "no-valid-key"
 
 
@@ -283,7 +285,7 @@ def test_nothing_of_a_request_is_in_a_refusal_and_nothing_makes_it_fail(
     provider: str, headers: dict[str, str]
 ) -> None:
     outcome = judged(_AUTHS[provider], headers)
-    assert isinstance(outcome, Refusal)
+    assert isinstance(outcome, SignatureRefusal)
     for value in headers.values():
         assert len(value) < 12 or value not in outcome.sentence
 

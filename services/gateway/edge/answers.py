@@ -62,7 +62,7 @@ class EdgeAnswer:
 
 @dataclass(slots=True)
 class RequestNotes:
-    """What is remembered of a request: one line of the access log, and the steps that `explain` shows."""
+    """The record of a request: one line of the access log, and the steps that `explain` shows."""
 
     request_id: str
     listener: str

@@ -15,7 +15,7 @@ from typing import Final
 from services.gateway.edge.answers import EdgeAnswer, RequestNotes
 from services.gateway.edge.running_plan import RunningRoute
 from snavio.edge.requests import EdgeRequest
-from snavio.edge.signatures import Refusal, Verified, verify
+from snavio.edge.signatures import SignatureRefusal, VerifiedSignature, verify
 
 _NOBODY: Final = hashlib.sha256(b"nobody").digest()
 MOST_AUTHORIZATION: Final = 4096
@@ -72,13 +72,13 @@ def before_body(running: RunningRoute, request: EdgeRequest, notes: RequestNotes
 
 def signature(
     running: RunningRoute, request: EdgeRequest, body: bytes, notes: RequestNotes, *, now_unix_ns: int
-) -> Verified | EdgeAnswer:
+) -> VerifiedSignature | EdgeAnswer:
     """Judge the signature of a route with `auth hmac`."""
     auth = running.route.auth.hmac
     assert auth is not None and running.keys is not None
     outcome = verify(auth, request, body, keys=running.keys, now_unix_ns=now_unix_ns)
     name = auth.provider or "hmac"
-    if isinstance(outcome, Refusal):
+    if isinstance(outcome, SignatureRefusal):
         notes.refused("auth", f"{name}: {outcome.reason}. {outcome.sentence}")
         # Which of these it was helps somebody who guesses; whoever owns the edge sees it in `explain`.
         return EdgeAnswer(401, outcome.reason, "The signature of this request was not accepted.")

@@ -37,7 +37,7 @@ Answer = tuple[int, Any]
 
 
 class EdgeHealth:
-    """What a health check sees. Without details it tells nothing but that the process answers."""
+    """The answer to a health check. Without details it tells nothing but that the process answers."""
 
     def __init__(self, reloading: Reloading, more: Callable[[], Mapping[str, Any]]) -> None:
         self._reloading = reloading

@@ -24,7 +24,7 @@ from services.gateway.edge.storing import delivery_id, envelope, packed, store, 
 from snavio.clock import Clock
 from snavio.edge.matching import RouteMatch
 from snavio.edge.requests import BadPath, EdgeRequest, client_address, request_path
-from snavio.edge.signatures import PROVIDER_TOLERANCE_NS, Verified
+from snavio.edge.signatures import PROVIDER_TOLERANCE_NS, VerifiedSignature
 from snavio.edge.topics import HTTP_CONTENT_TYPE
 from snavio.errors import BadRequest, SnavioError, Unavailable
 from snavio.http.protocol import PEER
@@ -214,7 +214,7 @@ class Ingress:
         notes: RequestNotes,
         *,
         dry: bool = False,
-    ) -> tuple[Verified | None, tuple[tuple[bytes, bytes], ...]] | EdgeAnswer:
+    ) -> tuple[VerifiedSignature | None, tuple[tuple[bytes, bytes], ...]] | EdgeAnswer:
         auth = found.route.auth
         more: tuple[tuple[bytes, bytes], ...] = ()
         verified = None
@@ -235,13 +235,13 @@ class Ingress:
             notes.passed("auth", "the route asks for nothing")
         return verified, more
 
-    async def _command(
+    async def _command(  # noqa: PLR0917 every one of them is a part of the request
         self,
         found: RunningRoute,
         request: EdgeRequest,
         body: bytes,
         more: tuple[tuple[bytes, bytes], ...],
-        verified: Verified | None,
+        verified: VerifiedSignature | None,
         given: str,
         notes: RequestNotes,
     ) -> EdgeAnswer:

@@ -40,7 +40,7 @@ class PostOutcome:
     detail: str = ""
 
 
-class _Pending:
+class _WaitingGroup:
     __slots__ = ("copies", "data", "done", "key")
 
     def __init__(self, data: bytes, copies: int, key: str, done: asyncio.Future[PostOutcome]) -> None:
@@ -56,7 +56,7 @@ class Posting:
     def __init__(self, mailbox: MeshChannel, *, call_s: float = 5.0) -> None:
         self._mailbox = mailbox
         self._call_s = call_s
-        self._waiting: deque[_Pending] = deque()
+        self._waiting: deque[_WaitingGroup] = deque()
         self._waiting_bytes = 0
         self._calls: set[asyncio.Task[None]] = set()
         self._scheduled = False
@@ -81,7 +81,7 @@ class Posting:
         if self._waiting_bytes + len(data) > MOST_WAITING_BYTES:
             raise Saturated("Too much is waiting for the mailbox.", retry_after_ms=1000)
         key = message.idem_key
-        pending = _Pending(data, len(topics), key, asyncio.get_running_loop().create_future())
+        pending = _WaitingGroup(data, len(topics), key, asyncio.get_running_loop().create_future())
         self._waiting.append(pending)
         self._waiting_bytes += len(data)
         self._schedule()
@@ -120,7 +120,7 @@ class Posting:
     def _send(self) -> None:
         self._scheduled = False
         while self._waiting and len(self._calls) < MOST_CALLS:
-            batch: list[_Pending] = []
+            batch: list[_WaitingGroup] = []
             size = copies = 0
             waiting = self._waiting
             while waiting and len(batch) < MOST_GROUPS:
@@ -139,7 +139,7 @@ class Posting:
         if self._waiting:
             self._send()
 
-    async def _call(self, batch: list[_Pending]) -> None:
+    async def _call(self, batch: list[_WaitingGroup]) -> None:
         frame = b"".join(
             [part for each in batch for part in (_GROUP_TAG, _varint(len(each.data)), each.data)]
         )
@@ -162,7 +162,7 @@ class Posting:
                 self._fail(each, Unavailable("The request could not be stored.", reason="internal"))
             background().failed("store requests", error)
 
-    def _answered(self, batch: list[_Pending], answer: SendAllResponse) -> None:
+    def _answered(self, batch: list[_WaitingGroup], answer: SendAllResponse) -> None:
         self.batches += 1
         ids, codes = answer.msg_id, answer.codes
         refusals = {each.group: each for each in answer.refusal}
@@ -187,7 +187,7 @@ class Posting:
             if not pending.done.done():
                 pending.done.set_result(outcome)
 
-    def _doubt(self, pending: _Pending, error: SnavioError) -> None:
+    def _doubt(self, pending: _WaitingGroup, error: SnavioError) -> None:
         """Nothing is known of the outcome: a retry of the sender with the same key must not be called a replay."""
         if pending.key:
             self._doubts[pending.key] = None
@@ -196,7 +196,7 @@ class Posting:
                 self._doubts.popitem(last=False)
         self._fail(pending, error)
 
-    def _fail(self, pending: _Pending, error: SnavioError) -> None:
+    def _fail(self, pending: _WaitingGroup, error: SnavioError) -> None:
         self._waiting_bytes -= len(pending.data)
         if not pending.done.done():
             pending.done.set_exception(error)

@@ -42,7 +42,7 @@ class RestartRequired(BadRequest):
 
 @dataclass
 class ReloadStatus:
-    """What `/healthz?details=1` tells of the configuration."""
+    """The configuration as `/healthz?details=1` tells it."""
 
     fingerprint: str = ""
     generation: int = 0
@@ -196,7 +196,7 @@ def _read(path: Path) -> bytes:
 
 
 def _stamp(path: Path) -> tuple[object, ...]:
-    """What tells one content of the file from another; empty while it is not there, as between two renames."""
+    """A stamp that changes with the content of the file; empty while it is not there, as between two renames."""
     try:
         found = path.stat()
         return found.st_mtime_ns, found.st_ino, found.st_size

@@ -1,4 +1,4 @@
-"""What one edge process is told at its start.
+"""Settings of one edge process.
 
 Never a secret: certificates and secrets are named by their place.
 """

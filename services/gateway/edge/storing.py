@@ -18,7 +18,7 @@ from services.gateway.edge.posting import MOST_BYTES, Posting, PostOutcome
 from services.gateway.edge.running_plan import RunningRoute
 from snavio.domain.verdict import Verdict
 from snavio.edge.requests import EdgeRequest
-from snavio.edge.signatures import PROVIDER_TOLERANCE_NS, Verified
+from snavio.edge.signatures import PROVIDER_TOLERANCE_NS, VerifiedSignature
 from snavio.edge.topics import HTTP_CONTENT_TYPE, event_id
 from snavio.errors import Saturated, SnavioError
 from snavio.v1.edge_pb2 import HttpEnvelope
@@ -36,7 +36,7 @@ _LEVEL: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class StoreKey:
-    """What makes a request the same as an earlier one."""
+    """The key under which a request is stored once."""
 
     key: str = ""
     replay_ms: int = 0
@@ -58,7 +58,7 @@ def delivery_id(running: RunningRoute, request: EdgeRequest) -> str | EdgeAnswer
     return ""
 
 
-def store_key(running: RunningRoute, verified: Verified | None, delivery: str) -> StoreKey:
+def store_key(running: RunningRoute, verified: VerifiedSignature | None, delivery: str) -> StoreKey:
     """The key of a request: its verified tag where that covers a time, otherwise the sender's own id."""
     route, ids = running.route, running.route.sender_ids
     window_ms = min(WEEK_MS, ids.window_ns // 1_000_000) if ids else DAY_MS
