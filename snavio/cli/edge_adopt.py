@@ -40,7 +40,8 @@ def adopt(
 ) -> None:
     """Join a mesh with an invitation, as an edge of its tenant.
 
-    Registers the services that the file sends as, and shows which of their commands would be refused. Afterwards `snavio edge run` on this machine joins that mesh. The private key is made here and stays here.
+    Registers the services that the file sends as, and shows which of their commands would be refused. Afterwards
+    `snavio edge run` on this machine joins that mesh. The private key is made here and stays here.
 
     \b
     Examples:
