@@ -77,4 +77,6 @@ async def test_webhooks_over_a_new_tls_connection_each(tmp_path: Path, load: Pat
         url = f"https://127.0.0.1:{edge.port}"
         found, cpu_us = await ran(edge, load, "-url", url, "-connections", "16", "-fresh")
         note = f"{cpu_us:.0f} µs of the gateway's CPU each; load {os.getloadavg()[0]:.1f}"
-        record("webhooks, a TLS connection each", values=[found["per_s"]], unit="1/s", target=">= 300", note=note)
+        record(
+            "webhooks, a TLS connection each", values=[found["per_s"]], unit="1/s", target=">= 300", note=note
+        )

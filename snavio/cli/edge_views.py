@@ -21,7 +21,7 @@ from snavio.cli.render import NUMBER, Record, Table, TableColumn, show, time_tex
 from snavio.errors import BadRequest, NotFound
 
 if TYPE_CHECKING:
-    from snavio.admin.queue import TopicStats
+    from snavio.admin.queue import QueueClient, TopicStats
     from snavio.launch.edge_control import EdgeControl
     from snavio.launch.installation import Installation
 
@@ -292,7 +292,7 @@ async def _cancel(installation: Installation, topic: str) -> int:
         return await preview.apply() if preview.matched else 0
 
 
-def _queue(installation: Installation, tenant: str, *operations: str) -> Any:
+def _queue(installation: Installation, tenant: str, *operations: str) -> QueueClient:
     from snavio.admin.queue import QueueClient
 
     mesh = installation.mesh

@@ -191,7 +191,8 @@ def _timed_pairs(
         value = request.header(name.lower())
         if value is None:
             return _absent(name)
-        stamp, tags = "", []
+        stamp = ""
+        tags: list[bytes] = []
         for pair in value.split(",")[: 2 * MOST_TAGS]:
             key, _, text = pair.strip().partition("=")
             if key == "t":
@@ -249,7 +250,7 @@ def _standard(request: EdgeRequest, body: bytes) -> _Claim | SignatureRefusal:
     time = _time(stamp, SECOND_NS)
     if time is None:
         return _malformed(names[1], "seconds since 1970")
-    tags = []
+    tags: list[bytes] = []
     for each in value.split(" ")[: 2 * MOST_TAGS]:
         version, _, text = each.partition(",")
         if version == "v1" and len(tags) < MOST_TAGS and (tag := _base64(text)) is not None:

@@ -50,10 +50,8 @@ async def auth_service() -> AsyncIterator[AuthService]:
 
 
 def text(port: int, more: str = "") -> str:
-    return (
-        API
-        + f'/f {{ auth forward "http://127.0.0.1:{port}/check" {{ timeout 500ms; body_limit 10b; {more} }}\n pull {{ path /f }} }}\n'
-    )
+    asked = f'auth forward "http://127.0.0.1:{port}/check" {{ timeout 500ms; body_limit 10b; {more} }}'
+    return API + f"/f {{ {asked}\n pull {{ path /f }} }}\n"
 
 
 async def test_what_the_service_says_is_what_happens(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def test_another_method_is_told_what_is_permitted_and_falls_through_to_a_route_t
         "/a { match { method PUT }\n pull { path /1 } }\n/a/b { match { method PATCH }\n pull { path /2 } }"
     )
     match = found.find(request("/a/b", method="DELETE"))
-    assert (match.place, match.methods) == (None, {"PUT", "PATCH"})
+    assert match.place is None and match.methods == frozenset({"PUT", "PATCH"})
     assert taken(found, request("/a/b", method="PATCH")) == "/a/b"
 
 

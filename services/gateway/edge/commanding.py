@@ -43,7 +43,7 @@ _STATUS: Final = {
 
 
 class ReplayTags:
-    """VerifiedSignature tags of commands under way and delivered. A command's id is its claim on a strict route; this keeps
+    """Verified tags of commands under way and delivered. A command's id is its claim on a strict route; this keeps
     a replay out on the others, as long as this process lives."""
 
     def __init__(self, clock: Clock) -> None:

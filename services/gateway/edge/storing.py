@@ -122,7 +122,7 @@ async def packed(found: HttpEnvelope) -> bytes | EdgeAnswer:
         smaller = await asyncio.to_thread(zlib.compress, found.body, _LEVEL)
         if len(smaller) < size:
             found.body, found.body_size = smaller, size
-    data = found.SerializeToString()
+    data: bytes = found.SerializeToString()
     if len(data) > MOST_MESSAGE:
         return EdgeAnswer(
             413,

@@ -188,6 +188,8 @@ class PullLeases:
     async def _ask(self, call: _Call, names: Sequence[LeaseName]) -> bytes:
         settling = self._settling.get(call)
         if settling is None:
+            if len(self._settling) >= MOST_LINES:
+                self._settling = {key: one for key, one in self._settling.items() if not one.idle}
 
             async def settle(asked: Sequence[Sequence[LeaseName]]) -> Sequence[bytes]:
                 return await self._settle_all(call, asked)

@@ -118,7 +118,8 @@ class BatchIntake:
             return
         origin = Origin(sender.peer, sender.epoch, ledger.batch_seq)
         for topic, count, _ in sending.topics:
-            await self._read_oldest(topic, count)
+            if self._delivery.overflow.unread(topic, count):
+                await self._read_oldest(topic, count)
         # A resend over a new connection may overtake the fsync of the first copy: both get that one's answer.
         if origin in self._underway:
             self._underway[origin].append(final)

@@ -125,8 +125,11 @@ class GroupIntake:
             return one
 
         asked = read(())
-        for topic in topics:
-            await self._storing.prepare(topic, sum(one.count for one in asked.batches if one.topic == topic))
+        wanted: Counter[str] = Counter()
+        for batch in asked.batches:
+            wanted[batch.topic] += batch.count
+        for topic, messages in wanted.items():
+            await self._storing.prepare(topic, messages)
         committed = None
         try:
             committed = await self._store_all(asked, admits)
