@@ -6,6 +6,8 @@ import asyncio
 from pathlib import Path
 
 from snavio.clock import ManualClock
+from snavio.edge.plan import EdgePlan
+from snavio.errors import NotAllowed, SnavioError, Unavailable
 from tests.support.edge import API, SECRET, LocalEdge, local_edge, signed
 
 SIGNED = API + '/s { auth hmac "raw:a shared secret"\n rate_limit { rps 1; burst 2 }\n pull { path /s } }\n'
@@ -144,3 +146,21 @@ async def test_a_file_that_is_watched_is_read_once_for_each_change_also_when_it_
             edge.reloading.status.counts == {"ok": 2, "bad-hookaidofile": 1}
             or sum(edge.reloading.status.counts.values()) == 3
         )
+
+
+async def test_a_mesh_that_is_away_or_refuses_the_rules_keeps_the_plan_that_was(tmp_path: Path) -> None:
+    trouble: list[SnavioError] = []
+
+    async def register(_plan: EdgePlan) -> None:
+        if trouble:
+            raise trouble[0]
+
+    async with local_edge(tmp_path, OPEN, register=register) as edge:
+        for error in (Unavailable("Registry is away."), NotAllowed("Not yours.")):
+            trouble[:] = [error]
+            assert not await reloaded(edge, OPEN + "/new { pull { path /new } }\n")
+            assert (await edge.post("/new")).status == 404
+            assert edge.reloading.status.failed.startswith(error.reason)
+        trouble.clear()
+        assert await edge.reloading.reload()
+        assert (await edge.post("/new")).status == 202

@@ -12,6 +12,7 @@ import pytest
 
 from services.gateway.edge.listeners import LIMITS
 from snavio.edge.plan import ClientCertificates, ListenerTls
+from snavio.host.shares import ShareLimit
 from snavio.rpc.credentials import CertificateFiles
 from tests.support.edge import API, LocalEdge, local_edge
 from tests.support.pki import Authority
@@ -191,6 +192,28 @@ async def test_a_client_that_leaves_before_its_body_is_whole_stores_nothing(tmp_
         await writer.wait_closed()
         assert await serves(edge)
         assert len(edge.mailbox.everything) == 1
+
+
+async def test_bodies_on_their_way_in_have_a_bound_together_and_give_their_room_back(tmp_path: Path) -> None:
+    text = API + "/open { max_body 2mb\n pull { path /open } }\n"
+    async with local_edge(tmp_path, text) as edge:
+        edge.ingress.bodies.limit = ShareLimit(300_000, 200_000)
+        writers = []
+        for _ in range(4):
+            _, writer = await asyncio.open_connection("127.0.0.1", edge.port)
+            writer.write(HEAD + b"content-length: 1000000\r\n\r\n" + b"x" * 90_000)
+            await writer.drain()
+            writers.append(writer)
+        async with asyncio.timeout(30):
+            while edge.metrics.rejected == 0:
+                await asyncio.sleep(0.01)
+        assert edge.ingress.bodies.used <= 200_000
+        for writer in writers:
+            writer.close()
+        async with asyncio.timeout(30):
+            while edge.ingress.bodies.used:
+                await asyncio.sleep(0.01)
+        assert (await edge.post("/open", b"x" * 150_000)).status == 202
 
 
 # -- TLS --------------------------------------------------------------------------------------------------

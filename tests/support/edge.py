@@ -25,7 +25,7 @@ from services.gateway.edge.ingress import Ingress
 from services.gateway.edge.listeners import LIMITS, EdgeListener, ListenerSpec
 from services.gateway.edge.posting import Posting
 from services.gateway.edge.recent_requests import RecentRequests
-from services.gateway.edge.reloading import Reloading
+from services.gateway.edge.reloading import Register, Reloading
 from services.gateway.edge.running_plan import RunningPlan
 from services.gateway.edge.secrets import SecretKeeper
 from snavio.clock import Clock, SystemClock
@@ -192,6 +192,7 @@ async def local_edge(
     environment: Mapping[str, str] | None = None,
     mailbox: MemoryMailbox | None = None,
     commanding: Commanding | None = None,
+    register: Register | None = None,
 ) -> AsyncIterator[LocalEdge]:
     """Run the ingress of a file on a free port."""
     clock, mailbox = clock or SystemClock(), mailbox or MemoryMailbox()
@@ -218,7 +219,7 @@ async def local_edge(
         file,
         keeper=SecretKeeper(open_secret_source(environment or {}), clock=clock),
         buckets=RouteBuckets(clock),
-        register=_nothing,
+        register=register or _nothing,
         swap=swap,
         environment=environment or {},
         tenant="edge",

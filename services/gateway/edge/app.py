@@ -308,6 +308,7 @@ class EdgeApp:
         found |= {f'snavio_gateway_reloads_total{{outcome="{name}"}}': n for name, n in status.counts.items()}
         found |= self._pull_metrics.read()
         found |= {f"snavio_gateway_posting_{name}": value for name, value in self._posting.gauges().items()}
+        found["snavio_gateway_body_bytes"] = float(self._ingress.bodies.used)
         for each in self._listeners:
             found[f'snavio_gateway_connections{{listener="{each.spec.name}"}}'] = float(each.connections.used)
         return found

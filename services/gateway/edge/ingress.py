@@ -26,13 +26,16 @@ from snavio.edge.matching import RouteMatch
 from snavio.edge.requests import BadPath, EdgeRequest, client_address, request_path
 from snavio.edge.signatures import PROVIDER_TOLERANCE_NS, VerifiedSignature
 from snavio.edge.topics import HTTP_CONTENT_TYPE
-from snavio.errors import BadRequest, SnavioError, Unavailable
+from snavio.errors import BadRequest, Saturated, SnavioError, Unavailable
+from snavio.host.shares import ShareLimit, Shares
 from snavio.http.protocol import PEER
 from snavio.rpc.throttle import Rate, Rates
 from snavio.tracebacks import trace_of
 
 LISTENER: Final = "ingress"
 FAILURES: Final = Rate(burst=30, per_s=5.0)
+MOST_BODIES: Final = 256 << 20
+MOST_BODIES_PER_ADDRESS: Final = 128 << 20
 _FORWARDED: Final = b"x-forwarded-for"
 _log = structlog.get_logger(__name__)
 Message = MutableMapping[str, Any]
@@ -61,6 +64,8 @@ class Ingress:
         self._finished = finished
         self._failures = Rates(FAILURES, clock=clock)
         self._tags = ReplayTags(clock)
+        self.bodies = Shares("bytes", ShareLimit(MOST_BODIES, MOST_BODIES_PER_ADDRESS))
+        """Bytes of bodies that are on their way in, by the address of their client."""
         self.running: RunningPlan | None = None
         """The plan in force; replaced as a whole."""
         self.draining = False
@@ -132,23 +137,11 @@ class Ingress:
         plan = self.running
         if plan is None or self.draining:
             return EdgeAnswer(503, "draining", "The gateway is ending.", close=True)
-        notes.method = scope["method"]
-        headers: list[tuple[bytes, bytes]] = scope["headers"]
         try:
-            path = request_path(scope["raw_path"])
+            request = _request(plan, scope, notes)
         except BadPath as wrong:
             notes.refused("listener", str(wrong))
             return EdgeAnswer(400, "bad-path", str(wrong), close=True)
-        notes.path = path
-        peer = scope["client"][0] if scope["client"] else ""
-        forwarded = (
-            [value.decode("latin-1") for name, value in headers if name == _FORWARDED] if plan.trusted else []
-        )
-        remote = client_address(peer, forwarded, plan.trusted)
-        notes.remote = str(remote) if remote is not None else ""
-        certificate = spiffe_uri(scope.get(PEER))
-        query = scope["query_string"].decode("latin-1")
-        request = EdgeRequest(notes.method, path, query, headers, remote, certificate)
         found = self._route(plan, request, notes)
         if isinstance(found, EdgeAnswer):
             return found
@@ -159,7 +152,13 @@ class Ingress:
         most = found.route.max_body
         if (said := request.header("content-length")) is not None and said.isdigit() and int(said) > most:
             return _too_large(found, notes)
-        body = await _body(receive, most)
+        try:
+            body = await _body(receive, most, self.bodies, notes.remote)
+        except Saturated as error:
+            notes.refused("size", "too many bodies are on their way in")
+            return EdgeAnswer(
+                503, "saturated", "The gateway is busy.", retry_after_ms=error.retry_after_ms, close=True
+            )
         if body is None:
             return _too_large(found, notes)
         notes.bytes_in = len(body)
@@ -168,6 +167,17 @@ class Ingress:
             return self._failed(judged, notes)
         if found.bucket is not None and (wait_s := found.bucket.take(self._clock.mono_ns())):
             return _over_rate(found, wait_s, notes)
+        return await self._keep(found, request, body, judged, notes)
+
+    async def _keep(
+        self,
+        found: RunningRoute,
+        request: EdgeRequest,
+        body: bytes,
+        judged: tuple[VerifiedSignature | None, tuple[tuple[bytes, bytes], ...]],
+        notes: RequestNotes,
+    ) -> EdgeAnswer:
+        """Store or send what was let in."""
         verified, more = judged
         given = delivery_id(found, request)
         if isinstance(given, EdgeAnswer):
@@ -317,24 +327,45 @@ def new_request_id() -> str:
     return "req_" + b32encode(os.urandom(10)).decode("ascii").lower()
 
 
-async def _body(receive: Any, most: int) -> bytes | None:
-    """The whole body; None when it is larger than it may be."""
+def _request(plan: RunningPlan, scope: Message, notes: RequestNotes) -> EdgeRequest:
+    """The request as it is judged; BadPath where its path has two readings."""
+    notes.method = scope["method"]
+    headers: list[tuple[bytes, bytes]] = scope["headers"]
+    path = notes.path = request_path(scope["raw_path"])
+    peer = scope["client"][0] if scope["client"] else ""
+    forwarded: list[str] = []
+    if plan.trusted:
+        forwarded = [value.decode("latin-1") for name, value in headers if name == _FORWARDED]
+    remote = client_address(peer, forwarded, plan.trusted)
+    notes.remote = str(remote) if remote is not None else ""
+    query = scope["query_string"].decode("latin-1")
+    return EdgeRequest(notes.method, path, query, headers, remote, spiffe_uri(scope.get(PEER)))
+
+
+async def _body(receive: Any, most: int, bodies: Shares, remote: str) -> bytes | None:
+    """The whole body; None when it is larger than it may be, Saturated when too many are on their way in."""
     message = await receive()
     if message["type"] == "http.disconnect":
         raise Dropped
     first: bytes = message.get("body", b"")
     if not message.get("more_body"):
         return first if len(first) <= most else None
-    parts, size = [first], len(first)
-    while message.get("more_body"):
-        if size > most:
-            return None
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise Dropped
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-    return b"".join(parts) if size <= most else None
+    parts, size, held = [first], len(first), 0
+    try:
+        while message.get("more_body"):
+            if size > most:
+                return None
+            # Before it is read: thousands of slow bodies would fill the memory, each within its own bound.
+            bodies.take(remote, size - held)
+            held = size
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise Dropped
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+        return b"".join(parts) if size <= most else None
+    finally:
+        bodies.give_back(remote, held)
 
 
 def _too_large(found: RunningRoute, notes: RequestNotes) -> EdgeAnswer:

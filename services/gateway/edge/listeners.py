@@ -39,7 +39,7 @@ LIMITS: Final = HttpLimits(
     body_bytes=1 << 41,
     idle_s=60.0,
     connections=8192,
-    connections_per_address=8192,
+    connections_per_address=4096,
 )
 _log = structlog.get_logger(__name__)
 
