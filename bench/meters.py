@@ -109,20 +109,25 @@ def _commit() -> str:
     return asked.stdout.strip() or "unknown"
 
 
+SHORT = bool(os.environ.get("SNAVIO_BENCH_SHORT"))
+"""Runs each benchmark briefly to check that it works; such figures are not kept."""
+
+
 def record(name: str, *, values: Iterable[float], unit: str, target: str, note: str = "") -> float:
     """Keep a figure (median and range of `values`) for the report; returns its median."""
     middle, least, most = median_and_range(values)
-    known = orjson.loads(FIGURES.read_bytes()) if FIGURES.exists() else {}
-    known[name] = {
-        "median": round(middle, 3),
-        "least": round(least, 3),
-        "most": round(most, 3),
-        "unit": unit,
-        "target": target,
-        "note": note,
-        "commit": _commit(),
-    }
-    FIGURES.write_bytes(orjson.dumps(known, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS) + b"\n")
+    if not SHORT:
+        known = orjson.loads(FIGURES.read_bytes()) if FIGURES.exists() else {}
+        known[name] = {
+            "median": round(middle, 3),
+            "least": round(least, 3),
+            "most": round(most, 3),
+            "unit": unit,
+            "target": target,
+            "note": note,
+            "commit": _commit(),
+        }
+        FIGURES.write_bytes(orjson.dumps(known, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS) + b"\n")
     print(f"\n  {name}: {middle:,.2f} {unit} (range {least:,.2f} to {most:,.2f}; target {target}) {note}")
     return middle
 

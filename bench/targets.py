@@ -5,15 +5,14 @@ Never stops at the first missed target: a run reports all of them.
 
 from __future__ import annotations
 
-import os
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from bench import meters
 from bench.meters import record
 
-SHORT = bool(os.environ.get("SNAVIO_BENCH_SHORT"))
-"""Runs each benchmark briefly to check that it works; such figures are not kept."""
+SHORT = meters.SHORT
 
 Middle = Callable[[Sequence[float]], float]
 

@@ -20,6 +20,8 @@ from tests.support.mesh import NAME, SOURCE, TARGET, TENANT, DemoMesh, demo_mesh
 
 SECONDS, WARM_UP = (9.0, 3.0) if SHORT else (24.0, 4.0)
 REPEATS = 1 if SHORT else 5
+# Of goodput: a pair takes a minute and a half.
+PAIRS = 1 if SHORT else 3
 FEW, MANY = 8, 500
 CONNECTIONS, PROCESSES = 300, 20
 NEIGHBOUR = "neighbour"
@@ -28,6 +30,8 @@ LOWEST = ("nice", "-n", "19")
 PATIENT: dict[str, dict[str, object]] = {
     "mesh": {**ROOMY["mesh"], "budget_ms": 40_000},
     "slow": {"claim_lease_ms": 60_000},
+    # Nobody receives: a tenant's share of the default would be full in the third pair of large batches.
+    "mailbox": {**ROOMY["mailbox"], "max_store_bytes": 1 << 40},
 }
 
 
@@ -140,8 +144,9 @@ def p95_ms(waits_s: list[float]) -> float:
 def test_many_saturating_streams_get_as_much_done_as_few(mesh: DemoMesh, shape: Shape) -> None:
     targets, ratios = Targets(), list[float]()
     refused: Counter[str] = Counter()
-    for _ in range(REPEATS):
-        few, _ = goodput(mesh, FEW, shape)
+    for _ in range(PAIRS):
+        few, alone = goodput(mesh, FEW, shape)
+        assert alone.keys() == {"delivered"}, "few streams meet no bound"
         many, reasons = goodput(mesh, MANY, shape)
         ratios.append(many / few)
         refused.update({reason: count for reason, count in reasons.items() if reason != "delivered"})

@@ -41,10 +41,14 @@ class Ledger:
 
         A Refusal with the hint stands once, for the first command closed, when `code` is a refusal (>= 16).
         """
-    def decide_each(self, codes: bytes, hints: dict[int, tuple[int, str]]) -> bytes:
+    def decide_each(
+        self, codes: bytes, hints: dict[int, tuple[int, str]], places: bytes | None = None
+    ) -> bytes:
         """Decide undecided commands by `codes`, one per command; 0 leaves it open. Verdicts as from `close`.
 
         `hints` has (retry_after_ms, detail) by code; each stands once, for the first command refused with it.
+        `places` has 16 bytes as `<Qq` per command: the message that it is, or of which it is a duplicate, 0 for
+        nothing to tell; and when that was stored, 0 where it is not known.
         """
     def close_part(
         self, part: int, first: int, count: int, code: int, retry_after_ms: int, detail: str
@@ -440,6 +444,8 @@ class Arbitration:
         """Decide commands by their numbers in the batch; serialised Verdicts."""
     def settle_known(self, key: int, known: Committed, now_mono_ns: int) -> bytes:
         """Answer as duplicates those commands of the key that `known` remembers; serialised Verdicts."""
+    def settle_duplicates(self, found: list[tuple[int, str]]) -> bytes:
+        """Decide commands by their numbers as duplicates, each with a word on its first one; serialised Verdicts."""
     def remember(self, known: Committed, until_mono_ns: int, now_mono_ns: int) -> None:
         """Add what was delivered under keys that were dispatched with `once_ms`."""
     def claims(self, key: int) -> list[IdClaim]:
@@ -507,13 +513,14 @@ class ReplayWindow:
         A batch is (keys, runs, groups, number of the send). `groups` is empty, or has four bytes a message: twice the
         number of its group in the send, and 1 more where duplicates refuse the group. Of a refused group nothing is
         new, and what would have been has no Verdict. Nothing is remembered; the second of two with one key in this
-        call is a duplicate. While `closed`, nothing new is let in. Last, for every duplicate and conflict, 16 bytes as
-        `<IiQ`: its number, and where the first
-        is: (-1, msg_id) when it was stored before, else (batch of this call, position among what is new in it).
-        ValueError when keys and runs do not match.
+        call is a duplicate. While `closed`, nothing new is let in. Last, for every duplicate and conflict, 24 bytes as
+        `<IiQq`: its number, where the first is: (-1, msg_id) when it was stored before, else (batch of this call,
+        position among what is new in it); and when that was stored. ValueError when keys and runs do not match.
         """
     def remember(self, keys: bytes, batch_id: int, at_ns: int, window_ns: int) -> None:
         """The batch whose messages have these keys is stored, since `at_ns`."""
+    def first(self, key: bytes, now_ns: int) -> tuple[int, int] | None:
+        """The first message with the key of a column, while it is known: its id, and when it was stored."""
     def room_in_ms(self) -> int:
         """Milliseconds until the oldest keys are forgotten, as of the last `sift`; 0 when there are none."""
     def __len__(self) -> int: ...

@@ -22,7 +22,6 @@ FOLDERS: Final = (
     "fault",
     "journey",
     "integration",
-    "mailbox",
     "security",
     "contract",
 )

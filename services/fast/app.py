@@ -15,7 +15,7 @@ from services.fast.servicer import FastServicer
 from services.fast.settings import FastSettings
 from snavio.clock import Clock
 from snavio.config import MeshSettings
-from snavio.host.service import HostedService, ServiceHost
+from snavio.host.service import HostedService
 from snavio.host.target_queues import open_target_queues
 from snavio.rpc.limits import HOP_WINDOW_BYTES
 from snavio.telemetry.events import Event, EventJournal
@@ -23,15 +23,14 @@ from snavio.telemetry.events import Event, EventJournal
 SWEEP_SECONDS = 10.0
 
 
-class FastApp(HostedService):
+class FastApp(HostedService[FastSettings]):
     """One Fast process. Tests may look at `tables`, `events`, `refreshes`, `slow` and `grants`."""
 
+    service = "fast"
+
     def __init__(self, mesh: MeshSettings, settings: FastSettings, clock: Clock) -> None:
-        host = ServiceHost(
-            "fast", mesh, clock=clock, instance=settings.instance, start_within_s=settings.start_within_s
-        )
-        super().__init__(host)
-        self._settings = settings
+        super().__init__(mesh, settings, clock)
+        host = self.host
         self.tables = make_tables(mesh, settings)
         self.events = EventJournal(epoch=host.epoch, onward=host.reporting.record)
         # Refreshes are many: in a journal of their own they push nothing out that matters more.

@@ -68,7 +68,7 @@ def make_directory(
         meters=meters,
     )
     host.introspection.counts(snapshots.counters)
-    host.introspection.gauges(directory.gauges, prefix="directory.")
+    host.introspection.gauges(directory.feed.gauges, prefix="directory.")
     return directory
 
 

@@ -50,7 +50,7 @@ class CachedDirectory(Poller):
         self._snapshots = snapshots
         self._forgotten_mono_ns: int | None = None
         """When the entries of another epoch were read, until this one is read as a whole."""
-        self._feed = DirectoryFeed(
+        self.feed = DirectoryFeed(
             registry,
             clock=clock,
             take=self._apply,
@@ -69,10 +69,6 @@ class CachedDirectory(Poller):
         else:
             await super().start(within_s=within_s)
 
-    def gauges(self) -> dict[str, float]:
-        """The version of the directory that holds here."""
-        return {"version": float(self._feed.version)}
-
     async def _load_snapshot(self) -> bool:
         if self._snapshots is None:
             return False
@@ -81,7 +77,7 @@ class CachedDirectory(Poller):
             # Whatever it was, nothing of it may stay.
             self._dispatch.clear()
             return False
-        self._feed.go_on_from(loaded.version, loaded.epoch)
+        self.feed.go_on_from(loaded.version, loaded.epoch)
         # From when Registry was read, not from now: a right that was taken away since must not look fresh.
         age_ns = self._clock.unix_ns() - loaded.generated_unix_ns
         self._dispatch.renewed(self._clock.mono_ns() - age_ns)
@@ -101,13 +97,13 @@ class CachedDirectory(Poller):
         return snapshot.manifest
 
     async def _pull(self) -> None:
-        asked = await self._feed.catch_up()
+        asked = await self.feed.catch_up()
         # Only now: a half-read list lacks revocations, and renewing the age of what it grants
         # would keep a revoked right alive.
         now = self._clock.mono_ns()
         age_ns, another = self._dispatch.age_ns(now), ""
         if self._forgotten_mono_ns is not None:
-            age_ns, another = now - self._forgotten_mono_ns, f"directory {self._feed.epoch}"
+            age_ns, another = now - self._forgotten_mono_ns, f"directory {self.feed.epoch}"
             self._forgotten_mono_ns = None
         self._dispatch.renewed(asked)
         for meter in self._meters:

@@ -59,7 +59,7 @@ class FastSettings(Section):
         default=65_536,
         ge=0,
         le=100_000_000,
-        description="Deliveries on strict routes whose duplicates Fast answers by itself, about 100 bytes each.",
+        description="Deliveries on strict routes whose duplicates Fast answers by itself, about 180 bytes each.",
     )
     counted_sources: int = Field(
         default=262_144,

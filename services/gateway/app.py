@@ -15,9 +15,7 @@ from services.gateway.settings import GatewaySettings
 from services.gateway.tenant_views import CONFIG, STATE, TenantViews
 from services.gateway.tenants import TenantNames
 from services.gateway.web import application
-from snavio.clock import Clock
-from snavio.config import MeshSettings
-from snavio.host.service import HostedService, ServiceHost
+from snavio.host.service import HostedService
 from snavio.host.shares import ShareLimit, Shares
 from snavio.http.server import HttpServer
 from snavio.rpc.methods import Methods
@@ -25,21 +23,11 @@ from snavio.rpc.peer import Peers
 from snavio.signed.stream_chain import ChainEnd, StreamChain, keys_from_signer
 
 
-class GatewayApp(HostedService):
+class GatewayApp(HostedService[GatewaySettings]):
     """One gateway process."""
 
-    def __init__(self, mesh: MeshSettings, settings: GatewaySettings, clock: Clock) -> None:
-        super().__init__(
-            ServiceHost(
-                "gateway",
-                mesh,
-                clock=clock,
-                instance=settings.instance,
-                start_within_s=settings.start_within_s,
-                journal="memory",
-            )
-        )
-        self._settings = settings
+    service = "gateway"
+    journal = "memory"
 
     async def compose(self) -> int:
         """Read the denylist and the tenants, then serve operators over gRPC and tenants over HTTPS."""

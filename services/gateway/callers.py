@@ -15,7 +15,7 @@ from services.gateway.tenants import TenantNames
 from snavio.domain.identity import IdentityKind
 from snavio.errors import BadRequest, NotAllowed, NotFound
 from snavio.http.protocol import PEER
-from snavio.rpc.authorisation import authorise
+from snavio.rpc.authorisation import authorise, refusal
 from snavio.rpc.certificate_gate import CertificateGate
 from snavio.rpc.peer import Peer, Peers
 
@@ -65,7 +65,7 @@ class Callers:
         peer = self.identify(request)
         tenant = request.path_params["tenant"]
         if not authorise(operation, peer.identity):
-            raise NotAllowed(f"{peer.identity} may not call {operation}.")
+            raise NotAllowed(refusal(operation, peer.identity))
         caller = await self._with_right(request, peer, tenant)
         if tenant not in self._tenants:
             raise NotFound(f"There is no tenant {tenant[:80]!r}.", reason="unknown-tenant")

@@ -16,26 +16,21 @@ from services.mailbox.wire.oversight_servicer import OversightServicer
 from services.mailbox.wire.servicer import MailboxServicer
 from snavio.clock import Clock
 from snavio.config import MeshSettings
-from snavio.host.service import HostedService, ServiceHost
+from snavio.host.service import HostedService
 from snavio.host.shares import Shares
 from snavio.rpc.limits import HOP_WINDOW_BYTES
 
 
-class MailboxApp(HostedService):
+class MailboxApp(HostedService[MailboxSettings]):
     """One mailbox process. Tests may look at `waiters`, `capabilities` and, once it has started, at `parts`."""
 
+    service = "mailbox"
     parts: MailboxParts
 
     def __init__(self, mesh: MeshSettings, settings: MailboxSettings, clock: Clock) -> None:
-        host = ServiceHost(
-            "mailbox",
-            mesh,
-            clock=clock,
-            start_within_s=settings.start_within_s,
-            journal="memory" if settings.amnesia else "disk",
-        )
-        super().__init__(host)
-        self._settings = settings
+        self.journal = "memory" if settings.amnesia else "disk"
+        super().__init__(mesh, settings, clock)
+        host = self.host
         self._stopping = False
         self.waiters = Waiters(Shares("waiters", mesh.share("waiters", settings.max_waiters)))
         roots = Roots(clock=clock)

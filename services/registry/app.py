@@ -15,26 +15,22 @@ from services.registry.wire.entries_servicer import EntriesServicer
 from services.registry.wire.query_servicer import QueryServicer
 from services.registry.wire.write_servicer import WriteServicer
 from services.registry.writes.ownership import Ownership
+from services.registry.writes.queue_proofs import QueueProofs
 from services.registry.writes.sweeper import Sweeper
-from snavio.clock import Clock
-from snavio.config import MeshSettings
 from snavio.domain.identity import Identity, IdentityKind
-from snavio.host.service import DRAIN_SECONDS, HostedService, ServiceHost
+from snavio.host.service import DRAIN_SECONDS, HostedService
 from snavio.ports.directory import Directory
 from snavio.signed.platform_keys import PlatformKeys
 from snavio.telemetry.events import EventJournal
 from snavio.wiring import open_archive, open_directory
 
 
-class RegistryApp(HostedService):
+class RegistryApp(HostedService[RegistrySettings]):
     """One Registry process. Tests may look at `directory` and `snapshots`, once it has started."""
 
+    service = "registry"
     directory: Directory
     snapshots: SnapshotWriter
-
-    def __init__(self, mesh: MeshSettings, settings: RegistrySettings, clock: Clock) -> None:
-        super().__init__(ServiceHost("registry", mesh, clock=clock, start_within_s=settings.start_within_s))
-        self._settings = settings
 
     async def compose(self) -> int:
         """Open the directory, wait for Signer, sweep, then serve."""
@@ -47,7 +43,12 @@ class RegistryApp(HostedService):
         policy = settings.ban_policy()
         forecast = Forecast(trust, LiveGates(host.channel("slow"), clock), clock)
         writes = WriteServicer(
-            directory=directory, ownership=ownership, trust=trust, forecast=forecast, spares=policy.spares
+            directory=directory,
+            ownership=ownership,
+            trust=trust,
+            forecast=forecast,
+            queues=QueueProofs(host.channel("slow")),
+            spares=policy.spares,
         )
         host.at_stop(
             "joint writes",

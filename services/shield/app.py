@@ -22,7 +22,7 @@ from snavio.clock import Clock
 from snavio.config import MeshSettings
 from snavio.hop.client import BatchClient
 from snavio.hop.fair_queue import FairSendQueue
-from snavio.host.service import HostedService, ServiceHost
+from snavio.host.service import HostedService
 from snavio.native import Admission
 from snavio.rpc.limits import HOP_WINDOW_BYTES
 from snavio.telemetry.events import EventJournal
@@ -30,15 +30,14 @@ from snavio.telemetry.latency import LatencyWindow
 from snavio.telemetry.tally import VerdictCounts
 
 
-class ShieldApp(HostedService):
+class ShieldApp(HostedService[ShieldSettings]):
     """One Shield process. Tests may look at `admission`, `refreshes` and `fast`."""
 
+    service = "shield"
+
     def __init__(self, mesh: MeshSettings, settings: ShieldSettings, clock: Clock) -> None:
-        host = ServiceHost(
-            "shield", mesh, clock=clock, instance=settings.instance, start_within_s=settings.start_within_s
-        )
-        super().__init__(host)
-        self._settings = settings
+        super().__init__(mesh, settings, clock)
+        host = self.host
         # A new audience with every start: nothing that an earlier life of this process admitted, or that
         # was signed for it with a stamp in the future, can be played to the empty nonce table of this one.
         self._audience = f"{settings.instance}:{secrets.token_hex(8)}"

@@ -80,7 +80,7 @@ class CacheFreshness:
         """Publish its counters and gauges."""
         introspection.counts(lambda: {f"{USAGE}.{phase}": used for phase, used in self._used.items()})
         self._meter.register(introspection, lambda: self._stale_keys)
-        introspection.gauges(self._suspensions.gauges, prefix="directory.")
+        introspection.gauges(self._suspensions.feed.gauges, prefix="directory.")
         # Shield admits nothing on older suspensions, so a suspended source is out by then, whatever happens.
         introspection.gauges(lambda: {"bound_s": self._stale_ns / 1e9}, prefix="directory.")
 

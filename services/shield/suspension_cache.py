@@ -40,7 +40,7 @@ class SuspensionCache(Poller):
         self.sources: set[str] = set()
         self._before: set[str] = set()
         """Those of the directory before this one, until all of this one has been read."""
-        self._feed = DirectoryFeed(
+        self.feed = DirectoryFeed(
             registry,
             clock=clock,
             take=self._take,
@@ -57,10 +57,6 @@ class SuspensionCache(Poller):
         await self._load_snapshot()
         await super().start(within_s=within_s)
 
-    def gauges(self) -> dict[str, float]:
-        """The version of the directory that holds here."""
-        return {"version": float(self._feed.version)}
-
     async def _load_snapshot(self) -> None:
         if self._snapshots is None:
             return
@@ -68,14 +64,14 @@ class SuspensionCache(Poller):
         if isinstance(loaded, Refused):
             return
         manifest, sources = loaded
-        self._feed.go_on_from(manifest.version, manifest.epoch)
+        self.feed.go_on_from(manifest.version, manifest.epoch)
         for source in sources:
             self._set(source, suspended=True)
 
     async def _pull(self) -> None:
         # First, so that a Registry that is away does not prolong a suspension.
         self._end()
-        await self._feed.catch_up()
+        await self.feed.catch_up()
         self._lift()
 
     def _take(self, change: Change) -> None:

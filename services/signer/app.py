@@ -9,36 +9,24 @@ from services.signer.capabilities.composition import compose_capabilities
 from services.signer.certificates.composition import SignerCertificates, compose_certificates, open_door
 from services.signer.keys.composition import SignerKeys, compose_keys
 from services.signer.settings import SignerSettings
-from snavio.clock import Clock
-from snavio.config import MeshSettings
 from snavio.errors import StateError
-from snavio.host.service import HostedService, ServiceHost
+from snavio.host.service import HostedService
 from snavio.pki import CertificateAuthority
 from snavio.ports.keystore import KeyStore
 from snavio.rpc.methods import Methods
 from snavio.wiring import open_key_store
 
 
-class SignerApp(HostedService):
+class SignerApp(HostedService[SignerSettings]):
     """One Signer process. Tests may look at its attributes, once it has started."""
 
+    service = "signer"
+    # Others follow its denylist and have their certificates renewed by it; it does both itself.
+    follows_signer = False
     store: KeyStore
     certificates: SignerCertificates
     keys: SignerKeys
-
-    def __init__(self, mesh: MeshSettings, settings: SignerSettings, clock: Clock) -> None:
-        super().__init__(
-            ServiceHost(
-                "signer",
-                mesh,
-                clock=clock,
-                start_within_s=settings.start_within_s,
-                # Others follow its denylist and have their certificates renewed by it; it does both itself.
-                follows_signer=False,
-            )
-        )
-        self._settings = settings
-        self.enrolment_port = 0
+    enrolment_port = 0
 
     async def compose(self) -> int:
         """Open the store, make everything ready, open the enrolment door, then serve."""

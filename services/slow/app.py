@@ -13,29 +13,29 @@ from services.slow.forecast import Forecasts
 from services.slow.grants import Grants
 from services.slow.lane_rules import LaneRules
 from services.slow.limits import LimitEnforcer
+from services.slow.queue_states import MOST_LOOKS, QueueStates
 from services.slow.servicer import SlowServicer
 from services.slow.settings import SlowSettings
 from services.slow.strict import Strict
 from snavio.clock import Clock
 from snavio.config import MeshSettings
-from snavio.host.service import HostedService, ServiceHost
+from snavio.host.service import HostedService
+from snavio.host.shares import Shares
 from snavio.host.target_queues import open_target_queues
 from snavio.ports.coordination import Coordination
 from snavio.rpc.limits import HOP_WINDOW_BYTES
 
 
-class SlowApp(HostedService):
+class SlowApp(HostedService[SlowSettings]):
     """One Slow process. `store` stands in for the configured coordination store in tests."""
+
+    service = "slow"
 
     def __init__(
         self, mesh: MeshSettings, settings: SlowSettings, clock: Clock, *, store: Coordination | None = None
     ) -> None:
         require_long_leases(mesh, settings)
-        host = ServiceHost(
-            "slow", mesh, clock=clock, instance=settings.instance, start_within_s=settings.start_within_s
-        )
-        super().__init__(host)
-        self._settings = settings
+        super().__init__(mesh, settings, clock)
         self._store = store
 
     async def compose(self) -> int:
@@ -101,14 +101,19 @@ class SlowApp(HostedService):
             host.introspection.counts(counters, prefix=prefix)
         host.introspection.times("Snavio.Dedup.SlowPathLatency", strict.latency)
         host.introspection.gauges(arbiter.gauges, prefix="waiting.")
+        looks = Shares("examinations", host.mesh.share("examinations", MOST_LOOKS))
+        host.introspection.shares(looks)
+        states = QueueStates(mailbox=host.channel("mailbox", sends=True), queues=queues, shares=looks)
         servicer = SlowServicer(
             arbiter=arbiter,
             grants=grants,
             bans=bans,
+            states=states,
             forecasts=Forecasts(
                 lane_rules=lane_rules,
                 store=store,
-                queues=queues,
+                connected=lambda place: place < len(queues) and queues[place].connected.is_set(),
+                states=states,
                 waiting=arbiter.waiting_of,
                 timeout_ms=timeout_ms,
             ),

@@ -8,12 +8,19 @@ from services.slow.arbitration import Arbiter
 from services.slow.bans import Bans
 from services.slow.forecast import Forecasts
 from services.slow.grants import Grants
+from services.slow.queue_states import QueueStates
 from snavio.clock import Clock
 from snavio.errors import SnavioError
 from snavio.hop.server_stream import BatchStream, mesh_hello
 from snavio.rpc.certificate_gate import CertificateGate
 from snavio.rpc.server import Call, Methods
-from snavio.v1.slow_pb2 import ForecastRequest, GrantsRequest, ReportBansRequest, ReturnPermitsRequest
+from snavio.v1.slow_pb2 import (
+    ExamineQueueRequest,
+    ForecastRequest,
+    GrantsRequest,
+    ReportBansRequest,
+    ReturnPermitsRequest,
+)
 
 
 class SlowServicer:
@@ -26,6 +33,7 @@ class SlowServicer:
         grants: Grants,
         bans: Bans,
         forecasts: Forecasts,
+        states: QueueStates,
         gate: CertificateGate,
         clock: Clock,
         in_flight: int,
@@ -34,6 +42,7 @@ class SlowServicer:
         self._grants = grants
         self._bans = bans
         self._forecasts = forecasts
+        self._states = states
         self._gate = gate
         self._clock = clock
         self._in_flight = in_flight
@@ -47,6 +56,7 @@ class SlowServicer:
         methods.unary(at + "ReturnPermits", self._grants.take_back, ReturnPermitsRequest)
         methods.unary(at + "ReportBans", self._bans.report, ReportBansRequest)
         methods.unary(at + "Forecast", self._forecasts.forecast, ForecastRequest)
+        methods.unary(at + "ExamineQueue", self._states.examine, ExamineQueueRequest)
         return methods
 
     async def arbitrate(self, call: Call) -> None:

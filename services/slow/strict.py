@@ -19,11 +19,12 @@ from services.slow.arbitration_job import ArbitrationJob, Lane
 from services.slow.lane_rules import is_strict
 from snavio.clock import Clock
 from snavio.domain.claim import Claimed
+from snavio.domain.first_outcome import delivered_at
 from snavio.domain.verdict import Verdict
 from snavio.errors import Saturated, SnavioError, Unavailable
 from snavio.host.background import background
 from snavio.native import Committed
-from snavio.ports.coordination import MAX_BATCH, ClaimAsk, Coordination
+from snavio.ports.coordination import MAX_BATCH, ClaimAnswer, ClaimAsk, Coordination
 from snavio.telemetry.latency import LatencyWindow
 from snavio.v1.slow_pb2 import ESCALATION_REASON_DEDUPE_REQUIRED
 
@@ -32,11 +33,17 @@ RETRY_AFTER_MS = 500
 RECOGNISING = frozenset({0})
 
 _ANSWERS: dict[Claimed, tuple[Verdict, str]] = {
-    Claimed.DUPLICATE: (Verdict.DUPLICATE, ""),
     Claimed.CONFLICT: (Verdict.CONFLICT, "This id was used for another command."),
     Claimed.PENDING: (Verdict.OUTCOME_UNKNOWN, "Another attempt with this id is under way."),
     Claimed.UNKNOWN: (Verdict.DELIVERY_FAILURE, "The coordination store has lost its memory and waits."),
 }
+
+
+def told_of(answer: ClaimAnswer) -> tuple[Verdict, str]:
+    """The answer to the sender of a command with this claim."""
+    if answer.claimed is Claimed.DUPLICATE:
+        return Verdict.DUPLICATE, delivered_at(answer.delivered_unix_ms * 1_000_000)
+    return _ANSWERS.get(answer.claimed, (Verdict.DELIVERED, ""))
 
 
 class Tell(Protocol):
@@ -112,20 +119,23 @@ class Strict:
         native = lane.job.native
         asked = [(one.index, ClaimAsk(lane.source, one.id, one.contents)) for one in native.claims(lane.key)]
         answered: list[tuple[int, ClaimAsk, Claimed, int]] = []
+        duplicates: list[tuple[int, str]] = []
         try:
             within_s = asyncio.get_running_loop().time() + self._timeout_ms / 1000
             async with asyncio.timeout_at(min(ends_s, within_s)):
                 for start in range(0, len(asked), MAX_BATCH):
                     part = asked[start : start + MAX_BATCH]
                     answers = await self._store.claim([ask for _, ask in part], owner=self._owner_of(lane))
-                    answered += [
-                        (index, ask, answer.claimed, answer.retry_after_ms)
-                        for (index, ask), answer in zip(part, answers, strict=True)
-                    ]
+                    for (index, ask), answer in zip(part, answers, strict=True):
+                        answered.append((index, ask, answer.claimed, answer.retry_after_ms))
+                        if answer.claimed is Claimed.DUPLICATE:
+                            duplicates.append((index, delivered_at(answer.delivered_unix_ms * 1_000_000)))
         except Saturated as full:
             lane.refuse(Verdict.SATURATED, full.retry_after_ms, "Too many strict commands are remembered.")
             return False
         lane.claims = [(index, ask, claimed) for index, ask, claimed, _ in answered if claimed in _OURS]
+        if duplicates:
+            lane.job.answers.settled(native.settle_duplicates(duplicates))
         for outcome, (verdict, detail) in _ANSWERS.items():
             told = [(index, retry) for index, _, claimed, retry in answered if claimed is outcome]
             if told:

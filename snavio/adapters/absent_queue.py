@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 
 from snavio.ports.queue import BatchPart
+from snavio.ports.queue_driver import QueueState
 
 
 class AbsentQueue:
     """See `snavio.ports.queue.TargetQueue`."""
 
     def __init__(self, kind: str) -> None:
-        self._kind = kind
+        self._cause = f"This installation has no {kind} queues."
         self.connected = asyncio.Event()
 
     async def start(self) -> None:
@@ -22,7 +23,12 @@ class AbsentQueue:
 
     def put(self, batch_part: BatchPart) -> None:
         """Definitely not delivered."""
-        batch_part.lost(written=False, cause=f"This installation has no {self._kind} queues.")
+        batch_part.lost(written=False, cause=self._cause)
+
+    async def examine(self, _topic: str, *, timeout_s: float) -> QueueState:
+        """None of its kind is fit."""
+        del timeout_s
+        return QueueState(flaw=self._cause)
 
     async def room(self, _holder: str = "", _size: int = 0) -> None:
         """There is always room to refuse."""

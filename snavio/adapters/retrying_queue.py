@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from itertools import count
 
 from snavio.clock import Clock
+from snavio.domain.first_outcome import delivered_at
 from snavio.domain.verdict import Verdict
-from snavio.errors import Saturated
+from snavio.errors import Saturated, Unavailable
 from snavio.host.background import background
 from snavio.native import read_verdicts, split_batch
 from snavio.ports.queue import BatchPart
-from snavio.ports.queue_driver import DriverFailed, DriverResult, OutgoingMessage, QueueDriver
+from snavio.ports.queue_driver import DriverFailed, DriverResult, OutgoingMessage, QueueDriver, QueueState
 from snavio.v1.batch_pb2 import Refusal, Verdicts
 from snavio.v1.batch_pb2 import Verdict as WireVerdict
 
@@ -80,6 +81,16 @@ class RetryingQueue:
         if self._full(0):
             self._freed.clear()
 
+    async def examine(self, topic: str, *, timeout_s: float) -> QueueState:
+        """One look; whoever asks may ask again."""
+        try:
+            state = await self._driver.examine(topic, timeout_s=timeout_s)
+        except DriverFailed as failure:
+            self.connected.clear()
+            raise Unavailable(failure.cause, reason="queue-away") from None
+        self.connected.set()
+        return state
+
     async def room(self, _holder: str = "", _size: int = 0) -> None:
         """Wait until `put` will not refuse."""
         await self._freed.wait()
@@ -117,7 +128,12 @@ class RetryingQueue:
             token = f"{self._name}:{number}:{at}"
             deliveries.append(
                 _PendingDelivery(
-                    topic, [OutgoingMessage(*message) for message in messages], first, token, repeatable
+                    topic,
+                    [OutgoingMessage(*message) for message in messages],
+                    first,
+                    token,
+                    repeatable=repeatable,
+                    once=once,
                 )
             )
             first += len(messages)
@@ -151,7 +167,7 @@ class RetryingQueue:
                         return
             else:
                 self.connected.set()
-                pending.settle(tried, delivery, batch_part)
+                pending.settle(tried, delivery, batch_part, now_unix_ns=self._clock.unix_ns())
             if pending.open:
                 left_s = (batch_part.deadline_mono_ns - self._clock.mono_ns()) / 1e9
                 # Full jitter: many dispatchers that lost the same queue must not come back in step.
@@ -163,9 +179,17 @@ class _PendingDelivery:
     """The messages of one batch part for one topic."""
 
     def __init__(
-        self, topic: str, messages: Sequence[OutgoingMessage], first: int, token: str, repeatable: bool
+        self,
+        topic: str,
+        messages: Sequence[OutgoingMessage],
+        first: int,
+        token: str,
+        *,
+        repeatable: bool,
+        once: bool,
     ) -> None:
         self.topic = topic
+        self.once = once
         self.repeatable = repeatable
         self.messages = messages
         self.first = first
@@ -174,8 +198,11 @@ class _PendingDelivery:
         self.perhaps: set[int] = set()
         self.cause = "The budget ran out."
 
-    def settle(self, tried: Sequence[int], delivery: DriverResult, batch_part: BatchPart) -> None:
+    def settle(
+        self, tried: Sequence[int], delivery: DriverResult, batch_part: BatchPart, *, now_unix_ns: int
+    ) -> None:
         """Answer decided messages; the others stay open."""
+        place = delivered_at(now_unix_ns) if self.once else ""
         codes = bytearray(len(self.messages))
         refusals = []
         for index, verdict in zip(tried, delivery.verdicts, strict=True):
@@ -183,6 +210,11 @@ class _PendingDelivery:
                 self.perhaps.add(index)
                 continue
             codes[index] = verdict
+            if place and verdict is Verdict.DELIVERED:
+                # For those who answer its duplicates from memory.
+                refusals.append(
+                    Refusal(index=self.first + index, reason=WireVerdict.ValueType(verdict), detail=place)
+                )
             if verdict is not Verdict.UNDECIDED and not verdict.delivered:
                 refusals.append(
                     Refusal(

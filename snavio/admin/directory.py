@@ -31,8 +31,12 @@ class DirectoryClient(RegistryClient):
         reason: str = "",
         dry_run: bool = False,
         check: Sequence[Triple] = (),
+        tell_mistakes: bool = False,
     ) -> wire.ApplyResponse:
-        """Write all of them, or none; `check` is answered as it will be after that."""
+        """Write all of them, or none; `check` is answered as it will be after that.
+
+        With `tell_mistakes` every refused write is in the answer's `mistake`; otherwise the first one is raised.
+        """
         writes = [wire.Write(entry=entry_to_wire(value)) for value in values]
         writes += [wire.Write(entry=entry_to_wire(value), delete=True) for value in deleted]
         request = wire.ApplyRequest(
@@ -42,6 +46,7 @@ class DirectoryClient(RegistryClient):
             check=[
                 wire.CheckRequest(source=source, target=target, name=name) for source, target, name in check
             ],
+            tell_mistakes=tell_mistakes,
         )
         return await self._call("Apply", request, wire.ApplyResponse)
 
@@ -51,10 +56,14 @@ class DirectoryClient(RegistryClient):
         return await self._call("CreateEnrolment", request, wire.EnrolmentToken)
 
     async def check(
-        self, source: str, target: str, name: str, *, caller_unix_ns: int = 0
+        self, source: str, target: str, name: str, *, caller_unix_ns: int = 0, command_id: str = ""
     ) -> wire.CheckResponse:
-        """The decisions that a command would meet; with the caller's clock, whether that is right."""
-        request = wire.CheckRequest(source=source, target=target, name=name, caller_unix_ns=caller_unix_ns)
+        """The decisions that a command would meet; with the caller's clock, whether that is right; with an id, whether
+        a strict route knows it.
+        """
+        request = wire.CheckRequest(
+            source=source, target=target, name=name, caller_unix_ns=caller_unix_ns, command_id=command_id
+        )
         return await self._call("Check", request, wire.CheckResponse)
 
     async def history(self, kind: str, *key: str, limit: int = 0) -> Sequence[wire.Change]:

@@ -75,6 +75,17 @@ class Actor:
                 reason="clock-behind",
             )
 
+    def require_right(self, method: str) -> None:
+        """NotAllowed where the table does not admit this identity: asked all the same, services look dead."""
+        from snavio.rpc.authorisation import authorise, whose
+
+        if not authorise(method, self.identity):
+            raise NotAllowed(
+                f"{self.label[0].upper()}{self.label[1:]} may not see what the services do: that is for "
+                f"{whose(method)}. `snavio whoami` tells what you may do, `--state-dir` names a mesh of yours.",
+                reason="not-for-you",
+            )
+
     def way_back(self) -> str:
         """The next command for somebody whose certificate is good no more."""
         match self.identity.kind:

@@ -20,7 +20,6 @@ from snavio.errors import BadRequest
 
 if TYPE_CHECKING:
     from snavio.cli.actor import Actor
-    from snavio.config import MeshSettings
     from snavio.launch.installation import Installation
     from snavio.sdk import Command
 
@@ -114,7 +113,7 @@ async def _receive(
 
     mesh = installation.mesh
     await ready_for("mailbox", mesh, who)
-    await _require_target(mesh, who, target)
+    await _require_target(installation, who, target)
     received = 0
     held: list[Command] = []
     async with Consumer(
@@ -183,9 +182,12 @@ def _write(parts: Sequence[tuple[str, str | None, str | None, str | None]], comm
     sys.stdout.flush()
 
 
-async def _require_target(mesh: MeshSettings, who: Actor, target: str) -> None:
-    """NotFound for a target that the tenant does not own: an empty queue would look as if nothing had been sent."""
-    from snavio.admin.directory import DirectoryClient
+async def _require_target(installation: Installation, who: Actor, target: str) -> None:
+    """NotFound for a target that the tenant does not own: an empty queue would look as if nothing had been sent.
+
+    Asked through the service's principal, or as the operator: a service reads nothing in the directory.
+    """
+    from snavio.cli.entry_access import entry_client
     from snavio.domain.directory.rules import require_target
     from snavio.errors import NotAllowed, NotFound, SnavioError
 
@@ -193,19 +195,21 @@ async def _require_target(mesh: MeshSettings, who: Actor, target: str) -> None:
     if "/" in name:
         return
     require_target(name, "TARGET")
-    client = DirectoryClient(mesh.registry, certificates=who.certificates, trust_domain=mesh.trust_domain)
     try:
-        async with client:
-            await client.access(target=name)
-    except NotAllowed as error:
-        if error.reason == "not-owner":
-            raise NotFound(
-                f"Tenant {who.identity.tenant} has no target {name!r}: check the spelling, or `snavio register` it.",
-                reason="unknown-target",
-            ) from None
+        async with entry_client(installation.mesh, who.principal or installation.identity) as client:
+            found = (await client.show("target", name)).value
+        if found.tenant == who.identity.tenant:
+            return
+    except (NotAllowed, NotFound) as error:
+        if error.reason not in ("not-owner", "unknown-target"):
+            return
     except SnavioError:
         # What waits in the mailbox can be received while Registry is away.
         return
+    raise NotFound(
+        f"Tenant {who.identity.tenant} has no target {name!r}: check the spelling, or `snavio register` it.",
+        reason="unknown-target",
+    )
 
 
 def _sentence(command: Command) -> str:

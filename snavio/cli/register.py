@@ -75,14 +75,32 @@ def register(
     triples = wanted.triples[:MOST_CHECKED]
     answer = caller.ask(
         lambda client: client.apply(
-            wanted.values, reason=reason or f"snavio register {file.name}", dry_run=dry_run, check=triples
+            wanted.values,
+            reason=reason or f"snavio register {file.name}",
+            dry_run=dry_run,
+            check=triples,
+            tell_mistakes=True,
         )
     )
+    if answer.mistake:
+        found = [(one.write, one.message) for one in answer.mistake]
+        raise wanted.refused(found, more=answer.more_mistakes)
     said = _blocks(answer, triples, dry_run=dry_run, left_out=len(wanted.triples) - len(triples))
     show(_document(answer, triples, dry_run=dry_run), *said, json=json)
 
 
-def try_(right: Right, *, caller: Caller, json: Json = False) -> None:
+def try_(
+    right: Right,
+    *,
+    id_: Annotated[
+        str,
+        typer.Option(
+            "--id", help="A command's id: what a strict route would make of it.", show_default=False
+        ),
+    ] = "",
+    caller: Caller,
+    json: Json = False,
+) -> None:
     """Show what a command would meet, gate by gate, without sending one.
 
     Exit code 0 when it would be delivered, 1 when a gate refuses it; the first of them is named.
@@ -91,12 +109,16 @@ def try_(right: Right, *, caller: Caller, json: Json = False) -> None:
     Examples:
       snavio try acme/billing discord-bot notify-user
       snavio try acme/billing discord-bot notify-user --json | jq .failing_gate
+      snavio try acme/billing discord-bot refund --id "$id"
     """
+    from snavio.admin.explain import read_command_id
+
+    command_id = read_command_id(id_) if id_ else ""
     from snavio.cli.directory_views import check_document, forecast, gate_lines
 
     def ask(client: DirectoryClient) -> Awaitable[wire.CheckResponse]:
         # Not the SDK's clock, which never goes back: what the machine says now is what its producers sign with.
-        return client.check(*right.triple, caller_unix_ns=time.time_ns())
+        return client.check(*right.triple, caller_unix_ns=time.time_ns(), command_id=command_id)
 
     check = caller.ask(ask)
     said = (*gate_lines(check), forecast(right.triple, check))

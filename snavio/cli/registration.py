@@ -6,7 +6,7 @@ Never half-understands one: every mistake is named with its line, and what was p
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import partial
@@ -38,7 +38,7 @@ from snavio.domain.directory import (
     WhenFull,
 )
 from snavio.domain.directory.topic_rule import BOUNDS
-from snavio.errors import BadRequest, SnavioError
+from snavio.errors import BadRequest, Conflict, SnavioError
 
 MAX_BYTES: Final = 1 << 20
 T = TypeVar("T")
@@ -51,6 +51,14 @@ class Registration:
 
     tenant: str
     values: tuple[Value, ...]
+    path: Path
+    lines: tuple[int, ...]
+    """Of each value, where it stands in the file."""
+
+    def refused(self, mistakes: Sequence[tuple[int, str]], *, more: int = 0) -> Conflict:
+        """The error about values that the mesh refuses, by their numbers, with the line of each."""
+        message = _mistaken(self.path, [(self.lines[number], words) for number, words in mistakes], more=more)
+        return Conflict(message, reason="refused-registration")
 
     @property
     def triples(self) -> list[tuple[str, str, str]]:
@@ -82,6 +90,13 @@ def parse_registration(text: str, path: Path) -> Registration:
     return _Reading(path, _Lines(spots(text)), document).registration()
 
 
+def _mistaken(path: Path, mistakes: Sequence[tuple[int, str]], *, more: int = 0) -> str:
+    told = [f"{path}:{line}: {words}" for line, words in sorted(mistakes)]
+    several = f"{path} has {len(told) + more:,} mistakes; nothing was registered:"
+    rest = [f"and {more:,} more."] if more else []
+    return told[0] if len(told) == 1 and not more else "\n  ".join([several, *told, *rest])
+
+
 class _Lines:
     """Where the keys of the n-th table of a list stand."""
 
@@ -106,6 +121,7 @@ class _Reading:
     lines: _Lines
     document: Mapping[str, Any]
     mistakes: list[tuple[int, str]] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
     tenant: str = ""
 
     def registration(self) -> Registration:
@@ -116,11 +132,8 @@ class _Reading:
         self.tenant = tenant if isinstance(tenant, str) else ""
         values = tuple(self._values())
         if self.mistakes:
-            told = [f"{self.path}:{line}: {words}" for line, words in sorted(self.mistakes)]
-            several = f"{self.path} has {len(told)} mistakes; nothing was registered:"
-            message = told[0] if len(told) == 1 else "\n  ".join([several, *told])
-            raise BadRequest(message, reason="bad-registration")
-        return Registration(self.tenant, values)
+            raise BadRequest(_mistaken(self.path, self.mistakes), reason="bad-registration")
+        return Registration(self.tenant, values, self.path, tuple(self.places))
 
     def _values(self) -> Iterator[Value]:
         if self.tenant:
@@ -238,7 +251,9 @@ class _Reading:
 
     def _built(self, table: str, number: int, build: Callable[[], Value]) -> Iterator[Value]:
         try:
-            yield build()
+            built = build()
+            self.places.append(self.lines.of(table, number, ""))
+            yield built
         except SnavioError as error:
             for words in self._all(table, number, str(error)):
                 self._refused(table, number, words)

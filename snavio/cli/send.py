@@ -204,7 +204,8 @@ def _payload(text: str | None, file: Path | None, *, stdin: bool) -> bytes:
 def _sentence(outcome: Outcome, seconds: float) -> str:
     took = micros(round(seconds * 1e6))
     if outcome.delivered:
-        return f"{outcome.reason}  {outcome.command_id}  in {took}"
+        first = f"\n{outcome.detail}" if outcome.detail else ""
+        return f"{outcome.reason}  {outcome.command_id}  in {took}{first}"
     detail = f": {outcome.detail}" if outcome.detail else ""
     wait = f" Try again in {outcome.retry_after_ms} ms." if outcome.retry_after_ms else ""
     word = "unknown" if outcome.reason == "outcome-unknown" else "refused"

@@ -70,7 +70,11 @@ def _log(folder: Path, service: str) -> Path:
     there = sorted(path.stem for path in folder.glob("*.log")) if folder.is_dir() else []
     if service in there:
         return folder / f"{service}.log"
-    have = f"there are {', '.join(there)}" if there else "no mesh has run on it yet: `snavio up` starts one"
+    have = (
+        f"there are {', '.join(there)}"
+        if there
+        else "no mesh has run on it yet. Services log where they run; `--state-dir` names the mesh's folder"
+    )
     raise BadRequest(f"{folder} has no log of {service!r}: {have}.", reason="no-log")
 
 

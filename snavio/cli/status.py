@@ -40,7 +40,13 @@ def status(
       snavio status --json | jq .delivered_per_s
     """
     every_s = read_span(interval, option="--interval", least_s=0.2)
+    from snavio.cli.actor import read_actor
+    from snavio.clock import SystemClock
+
     installation = here.attach()
+    who = read_actor(installation.identity, trust_domain=installation.mesh.trust_domain)
+    who.require_living(SystemClock().unix_ns())
+    who.require_right("/snavio.v1.Introspection/Status")
     if tenants or tenant:
         if watch:
             raise typer.BadParameter("shares are read once; leave --watch out.", param_hint="--tenants")

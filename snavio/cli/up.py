@@ -152,7 +152,11 @@ async def _seed(installation: Installation, registration: Registration | None) -
     if registration is None:
         return []
     async with directory_client(installation.mesh, installation.operator_certificates) as client:
-        done = await client.apply(registration.values, reason="snavio up --seed")
+        done = await client.apply(registration.values, reason="snavio up --seed", tell_mistakes=True)
+    if done.mistake:
+        raise registration.refused(
+            [(one.write, one.message) for one in done.mistake], more=done.more_mistakes
+        )
     # Its token was answered now and is shown nowhere: a screen of numbers is no place for one.
     return [f"{program()} enroll --new-token --tenant {born.tenant}" for born in done.enrolment] or [
         f"{program()} tenant show {registration.tenant}"

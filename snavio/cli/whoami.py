@@ -28,6 +28,9 @@ cancel, resume, requeue and purge messages | Mailbox/Change
 explain {whose} commands | Explain/Explain
 register {whose} services, targets, routes and rights | Registry/Apply Registry/RegisterService Registry/ClaimTarget Registry/PutRoute Registry/DeleteRoute Registry/GrantAccess Registry/RevokeAccess
 see {whose} rights, now and in the past, and try a command | Registry/Check Registry/History Registry/AccessAt Registry/AclDiff Registry/ListAccess
+list what is {whose} in the directory, delete from it, and read its log | Registry/ListEntries Registry/DeleteEntry Registry/ReadLog
+follow {whose} signed events | GET:/v1/tenants/{tenant}/events
+see {whose} state and configuration of the stream | GET:/v1/tenants/{tenant}/state GET:/v1/tenants/{tenant}/config
 ask for rights, and answer who asks | Registry/RequestAccess Registry/AnswerAccess Registry/ListAccessRequests
 see bans of {whose} sources | Registry/ListBans Registry/ExplainBan
 act as the services whose registration names you | Signer/AssumeService
@@ -36,9 +39,11 @@ issue and revoke capabilities for the mailbox | Signer/IssueCapability Signer/Re
 create and invite tenants | Registry/CreateTenant Registry/CreateEnrolment
 suspend sources, ban them and let them back | Registry/SetSuspension Registry/SetBan Registry/LiftBan
 see which processes follow the directory | Registry/Followers
-rotate and revoke keys | Signer/CreateKeyset Signer/RotateKeyset Signer/RevokeKey Signer/SetMinimumKey Signer/DescribeKeysets Signer/ProvisionScope Signer/RotateScope Signer/Events
+see the keys that {whose} services sign with, and their last poll | Signer/DescribeKeysets
+rotate and revoke keys | Signer/CreateKeyset Signer/RotateKeyset Signer/RevokeKey Signer/SetMinimumKey Signer/ProvisionScope Signer/RotateScope Signer/Events
 see, revoke and restore certificates | Signer/RevokeCertificate Signer/RevokeIdentity Signer/RestoreIdentity Signer/ListCertificates
 see what every service does | Introspection/Status
+send a tenant's events to its queue again | Relay/ReEmit
 propose bans from the archive | Registry/ProposeBans Registry/ConcludeAudit Registry/Dump
 """  # noqa: E501  a table
 # What anybody may do who is authenticated.
@@ -103,7 +108,7 @@ def rights(identity: Identity) -> list[str]:
     from snavio.rpc.authorisation import TABLE, authorise
 
     left = [
-        method.removeprefix("/").removeprefix("snavio.v1.")
+        method.removeprefix("/").removeprefix("snavio.v1.").replace(" ", ":")
         for method in TABLE
         if authorise(method, identity) and not method.removeprefix("/").startswith(_OF_ALL)
     ]
@@ -115,7 +120,7 @@ def rights(identity: Identity) -> list[str]:
         if allowed:
             found.append(words.format(tenant=identity.tenant, whose=whose))
             left = [method for method in left if method not in allowed]
-    return found + left
+    return found + [method.replace(":", " ") for method in left]
 
 
 def _standing(who: Actor, mesh: MeshSettings, now_unix_ns: int) -> tuple[ExitCode, str]:

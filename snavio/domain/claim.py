@@ -69,6 +69,20 @@ def claim(
     return _owned(payload, owner, now_ms, terms), Claimed.TAKEN_OVER, 0
 
 
+def look_up(found: Claim | None, *, now_ms: int, terms: Terms, born_ms: int) -> tuple[Claimed, int, int]:
+    """The result that the same command would have now, its hint, and when it was delivered if it was."""
+    payload = found.payload if found is not None else b""
+    _, claimed, retry_after_ms = claim(
+        found, payload=payload, owner="", now_ms=now_ms, terms=terms, born_ms=born_ms
+    )
+    return claimed, retry_after_ms, delivered_ms(found, claimed, terms)
+
+
+def delivered_ms(found: Claim | None, claimed: Claimed, terms: Terms) -> int:
+    """When the command of a claim was delivered; 0 where the claim does not say so."""
+    return found.expires_ms - terms.keep_ms if found is not None and claimed is Claimed.DUPLICATE else 0
+
+
 def commit(found: Claim | None, *, owner: str, now_ms: int, terms: Terms) -> Claim | None:
     """Mark as delivered. After a takeover the former owner changes nothing: its successor commits."""
     if found is None or found.owner != owner:

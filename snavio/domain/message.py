@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Final
 
 MAX_HISTORY = 8
 """Attempt records of one message; the oldest are dropped."""
@@ -28,6 +29,10 @@ class MessageState(IntEnum):
     """Removed by an operator, who may restore it."""
     PURGED = 6
     """Deleted; only its batch's record still mentions it."""
+
+
+KEPT_STATES: Final = frozenset(MessageState) - {MessageState.PURGED}
+"""States of a message that can still be looked at."""
 
 
 class AttemptOutcome(IntEnum):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Final, Literal
+from typing import ClassVar, Final, Generic, Literal, Protocol, TypeVar
 
 from snavio.clock import Clock
 from snavio.config import MeshSettings
@@ -32,6 +32,19 @@ from snavio.wiring import open_journal_mark
 
 DRAIN_SECONDS: Final = 5.0
 """For calls under way to finish once the end has begun."""
+JournalPlace = Literal["disk", "memory", "none"]
+
+
+class ServiceSettings(Protocol):
+    """Settings that every service has. One of which several may run has its `instance` too."""
+
+    @property
+    def start_within_s(self) -> float:
+        """Time in which the others must be there at the start."""
+        ...
+
+
+S = TypeVar("S", bound=ServiceSettings)
 
 
 class ServiceHost(Parts):
@@ -50,7 +63,7 @@ class ServiceHost(Parts):
         clock: Clock,
         start_within_s: float,
         instance: str = "",
-        journal: Literal["disk", "memory", "none"] = "disk",
+        journal: JournalPlace = "disk",
         follows_signer: bool = True,
     ) -> None:
         super().__init__()
@@ -227,11 +240,24 @@ class ServiceHost(Parts):
             await channel.close()
 
 
-class HostedService(ABC):
+class HostedService(ABC, Generic[S]):
     """One service on its host: `compose` says what is special about it."""
 
-    def __init__(self, host: ServiceHost) -> None:
-        self.host = host
+    service: ClassVar[str]
+    follows_signer: ClassVar[bool] = True
+    journal: JournalPlace = "disk"
+
+    def __init__(self, mesh: MeshSettings, settings: S, clock: Clock) -> None:
+        self._settings = settings
+        self.host = ServiceHost(
+            self.service,
+            mesh,
+            clock=clock,
+            start_within_s=settings.start_within_s,
+            instance=getattr(settings, "instance", ""),
+            journal=self.journal,
+            follows_signer=self.follows_signer,
+        )
 
     @abstractmethod
     async def compose(self) -> int:

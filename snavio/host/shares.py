@@ -40,6 +40,7 @@ BOUNDS: Final[Mapping[str, str]] = {
     "tail_bytes": "bytes of recent events",
     "lookups": "name look-ups under way",
     "pull_requests": "waiting workers of the edge",
+    "examinations": "examinations of queues",
 }
 """Every bound that is shared, in words that complete "too many …"."""
 

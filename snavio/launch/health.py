@@ -176,7 +176,7 @@ async def _services(reached: Installation) -> HealthFinding:
 
 
 async def _skew(reached: Installation, *, clock: Clock) -> HealthFinding:
-    from snavio.rpc.channel import MeshChannel
+    from snavio.rpc.channel import MeshChannel, call_once
     from snavio.rpc.credentials import CertificateFiles
     from snavio.v1.batch_pb2 import Hello
     from snavio.v1.shield_pb2 import GreetRequest
@@ -184,16 +184,12 @@ async def _skew(reached: Installation, *, clock: Clock) -> HealthFinding:
     mesh = reached.mesh
     files = CertificateFiles.in_folder(mesh.certificates(folder_name(PRODUCER)))
     channel = MeshChannel(mesh.shield, files=files, service="shield", trust_domain=mesh.trust_domain)
+    request, asked = GreetRequest(wire_version=1), clock.unix_ns()
     try:
-        asked = clock.unix_ns()
-        hello = await channel.call(
-            "/snavio.v1.Shield/Greet", GreetRequest(wire_version=1), Hello, timeout_s=3.0
-        )
-        middle = (asked + clock.unix_ns()) // 2
+        hello = await call_once(channel, "/snavio.v1.Shield/Greet", request, Hello, timeout_s=3.0)
     except SnavioError as error:
         return HealthFinding("clock", good=False, found=str(error), advice="Run `snavio status`.")
-    finally:
-        await channel.close()
+    middle = (asked + clock.unix_ns()) // 2
     skew_ms = (middle - hello.server_unix_ns) / 1e6
     return HealthFinding(
         "clock",

@@ -64,6 +64,8 @@ class ClaimAnswer:
 
     claimed: Claimed
     retry_after_ms: int = 0
+    delivered_unix_ms: int = 0
+    """Of a DUPLICATE: when the first one was delivered, by the store's clock."""
 
 
 class Coordination(Protocol):
@@ -91,6 +93,10 @@ class Coordination(Protocol):
         """Claim ids for `owner`, which must be unique to the attempt. Saturated, with nothing claimed, when the
         table or a source's share of it is full of living claims. A claim whose answer was lost is taken over after
         its lease."""
+        ...
+
+    async def look_up(self, source: str, command_id: bytes) -> ClaimAnswer:
+        """The answer that `claim` would give to the same command, without claiming anything."""
         ...
 
     async def commit(self, asks: Sequence[ClaimAsk], *, owner: str) -> None:

@@ -92,6 +92,15 @@ class Recognised:
     """Hint for what is SATURATED."""
     findings: tuple[tuple[NewBatch, bytes, bytes], ...] = ()
     """(as it came, its codes, where the first ones are) of every batch with keys; see ReplayWindow.sift."""
+    began_ns: int = 0
+    began_unix_ns: int = 0
+    """Beginning of this life of the store, on the clock of `findings` and on the wall clock."""
+
+    def stored_unix_ns(self, at_ns: int) -> int:
+        """Wall-clock time of one of `findings`; 0 for an earlier life of the store, which nobody measured."""
+        if self.began_ns and at_ns <= self.began_ns:
+            return 0
+        return self.began_unix_ns + at_ns - self.began_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,6 +395,12 @@ class MailboxStore(Protocol):
         """Bytes of batches by tenant, which is the first part of a topic's name, as of the last commit.
 
         Changes with later commits: copy it before going through it. Does not block.
+        """
+        ...
+
+    def first(self, key: bytes, *, now_unix_ns: int) -> tuple[int, int] | None:
+        """The first message with the key of a column, while it is known: its id, and when it was stored; 0 if that was
+        in an earlier life of the store. Does not block.
         """
         ...
 

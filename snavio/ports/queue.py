@@ -7,9 +7,10 @@ own. A `TargetQueue` never blocks its caller and never answers a command twice.
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from snavio.native import PartBuffer, Reply
+from snavio.ports.queue_driver import QueueState
 
 
 class BatchPart(Protocol):
@@ -49,6 +50,15 @@ class BatchPart(Protocol):
 
         With `written` the bytes may have reached the other side; without it they were definitely not delivered.
         """
+        ...
+
+
+@runtime_checkable
+class ExaminedQueue(Protocol):
+    """A queue of other owners, which must prove that it is fit before a route is accepted to it."""
+
+    async def examine(self, topic: str, *, timeout_s: float) -> QueueState:
+        """Look at a topic's queue as it is now, and store nothing. Unavailable where it cannot be asked."""
         ...
 
 

@@ -34,13 +34,32 @@ class DriverResult:
     detail: str = ""
 
 
-class DriverFailed(Exception):
-    """The attempt failed as a whole. With `perhaps`, messages may have been stored all the same."""
+@dataclass(frozen=True, slots=True)
+class QueueState:
+    """A queue as it is now."""
 
-    def __init__(self, cause: str, *, perhaps: bool) -> None:
+    flaw: str = ""
+    """Why no command can be stored there; empty when one can."""
+    waiting: int = 0
+    room: int | None = None
+    """Messages that still fit; None where only the provider knows a bound."""
+
+    @property
+    def full(self) -> bool:
+        """Nothing is wrong with it but that it has no room."""
+        return self.room == 0
+
+
+class DriverFailed(Exception):
+    """The attempt failed as a whole. With `perhaps`, messages may have been stored all the same; with `unfit` the
+    server answered, and may not be used as it is.
+    """
+
+    def __init__(self, cause: str, *, perhaps: bool, unfit: bool = False) -> None:
         super().__init__(cause)
         self.cause = cause
         self.perhaps = perhaps
+        self.unfit = unfit
 
 
 class QueueDriver(Protocol):
@@ -54,6 +73,10 @@ class QueueDriver(Protocol):
         `token` names this delivery and is the same in every attempt at it. Raises DriverFailed, and nothing else
         that a network or a server can cause.
         """
+        ...
+
+    async def examine(self, topic: str, *, timeout_s: float) -> QueueState:
+        """Look at a topic's queue afresh, as before a delivery, and store nothing. Raises DriverFailed."""
         ...
 
     async def close(self) -> None:

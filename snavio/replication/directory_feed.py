@@ -54,6 +54,10 @@ class DirectoryFeed:
         self.epoch = 0
         """Epoch of the directory; 0 before it was read once as a whole."""
 
+    def gauges(self) -> dict[str, float]:
+        """The version of the directory that holds here."""
+        return {"version": float(self.version)}
+
     def go_on_from(self, version: int, epoch: int) -> None:
         """Begin after a copy of the directory as it was at `version`, such as one from a snapshot."""
         self.version, self.epoch = version, epoch

@@ -17,7 +17,7 @@ import structlog
 
 from snavio.errors import NotAllowed, SnavioError, Unauthenticated, Unavailable
 from snavio.host.shares import HOLDER, Shares
-from snavio.rpc.authorisation import authorise
+from snavio.rpc.authorisation import authorise, refusal
 from snavio.rpc.certificate_gate import CertificateGate
 from snavio.rpc.open_calls import OpenCall, OpenCalls
 from snavio.rpc.peer import Peer, Peers
@@ -85,7 +85,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
             try:
                 peer = self._peer(context)
                 if not authorise(method, peer.identity):
-                    raise NotAllowed(f"{peer.identity} may not call {method}.")
+                    raise NotAllowed(refusal(method, peer.identity))
                 self._gate.require(peer)
                 tenant = peer.identity.tenant
                 shares.take(tenant)

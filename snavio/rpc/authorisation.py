@@ -57,7 +57,10 @@ TABLE: Final[Mapping[str, tuple[AccessRule, ...]]] = MappingProxyType(
         "/snavio.v1.Slow/ReturnPermits": (mesh("fast"),),
         "/snavio.v1.Slow/ReportBans": (mesh("fast"),),
         "/snavio.v1.Slow/Forecast": (mesh("registry"),),
+        "/snavio.v1.Slow/ExamineQueue": (mesh("registry"),),
         "/snavio.v1.Mailbox/SendStream": (mesh("fast", "slow"),),
+        # It tells of ids of every source: Registry decides who may ask.
+        "/snavio.v1.Mailbox/Probe": (mesh("slow"),),
         # Tenants send to their own topics; the servicer checks that none of them is a route's topic.
         "/snavio.v1.Mailbox/Send": (SERVICE, ANY_MESH),
         "/snavio.v1.Mailbox/SendAll": (SERVICE,),
@@ -175,6 +178,21 @@ TABLE: Final[Mapping[str, tuple[AccessRule, ...]]] = MappingProxyType(
         "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo": (ANYBODY,),
     }
 )
+
+
+def whose(method: str) -> str:
+    """Those who may call a method, in words; `nobody` for one without a row."""
+    kinds = {
+        rule.kind: ("services of the mesh" if rule.kind is IdentityKind.MESH else f"{rule.kind.value}s")
+        for rule in TABLE.get(method, ())
+        if rule.kind is not None
+    }
+    return " and ".join(sorted(kinds.values())) or "nobody"
+
+
+def refusal(method: str, identity: Identity) -> str:
+    """The sentence for a caller that the table does not admit."""
+    return f"{identity} may not call {method}, which is for {whose(method)}."
 
 
 def authorise(method: str, identity: Identity) -> bool:

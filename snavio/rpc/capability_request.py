@@ -12,7 +12,7 @@ from snavio.domain.caveat import Operation
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN
 from snavio.errors import Unavailable
 from snavio.rpc.capability import Ask, CapabilityProvider, CapabilityScope, HeldCapability
-from snavio.rpc.channel import MeshChannel
+from snavio.rpc.channel import MeshChannel, call_once
 from snavio.rpc.credentials import CertificateFiles
 from snavio.v1.signer_pb2 import IssueCapabilityRequest, IssueCapabilityResponse
 
@@ -36,17 +36,10 @@ def ask_signer(
         if not where:
             raise Unavailable("Nobody has said where Signer is.", reason="no-signer")
         channel = MeshChannel(where, files=files, service="signer", trust_domain=trust_domain)
-        try:
-            answer = await channel.call(
-                METHOD,
-                IssueCapabilityRequest(
-                    realm=wanted.realm, operation=wanted.operations, ttl_seconds=wanted.ttl_s
-                ),
-                IssueCapabilityResponse,
-                timeout_s=CALL_SECONDS,
-            )
-        finally:
-            await channel.close()
+        request = IssueCapabilityRequest(
+            realm=wanted.realm, operation=wanted.operations, ttl_seconds=wanted.ttl_s
+        )
+        answer = await call_once(channel, METHOD, request, IssueCapabilityResponse, timeout_s=CALL_SECONDS)
         return HeldCapability(answer.capability, answer.ttl_seconds)
 
     return ask

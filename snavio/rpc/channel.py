@@ -197,6 +197,16 @@ class MeshChannel:
             await channel.close()
 
 
+async def call_once(
+    channel: MeshChannel, method: str, request: ProtoMessage, response: type[Response], *, timeout_s: float
+) -> Response:
+    """The only call over a channel, which is closed behind it: no connection stays open between rare calls."""
+    try:
+        return await channel.call(method, request, response, timeout_s=timeout_s)
+    finally:
+        await channel.close()
+
+
 def _metadata(presented: str | None) -> tuple[tuple[str, str], ...] | None:
     return None if presented is None else ((CAPABILITY_KEY, presented),)
 

@@ -15,15 +15,13 @@ import structlog
 from snavio.clock import Clock
 from snavio.domain.identity import Identity, IdentityKind, parse_identity, valid_name
 from snavio.errors import BadRequest, SnavioError, StateError, Unavailable
-from snavio.rpc.channel import MeshChannel
 from snavio.rpc.credentials import CertificateFiles
 from snavio.rpc.renewal import Certified, Leaf, Renewal, replace_certificate
-from snavio.sdk.principal import principal_renewal
+from snavio.sdk.principal import ask_certificate, principal_renewal
 from snavio.sdk.retry_forever import persist
-from snavio.v1.signer_pb2 import AssumeServiceRequest, IssueCertificateResponse
+from snavio.v1.signer_pb2 import AssumeServiceRequest
 
 METHOD = "/snavio.v1.Signer/AssumeService"
-CALL_SECONDS = 5.0
 REFUSED = frozenset({"certificate-revoked", "certificate-expired"})
 """Reasons for which another certificate helps."""
 FIRST_PAUSE_S = 0.25
@@ -163,24 +161,13 @@ class ServiceCertificate:
 
     async def _certify(self, csr_pem: bytes) -> Certified:
         identity = await asyncio.to_thread(self._identity)
-        channel = MeshChannel(
-            self._signer,
-            files=CertificateFiles.in_folder(self._principal or self._folder),
-            service="signer",
-            trust_domain=self._trust_domain,
+        request = AssumeServiceRequest(
+            source=identity.source, csr_pem=csr_pem.decode(), ttl_seconds=self._ttl_s
         )
-        try:
-            issued = await channel.call(
-                METHOD,
-                AssumeServiceRequest(
-                    source=identity.source, csr_pem=csr_pem.decode(), ttl_seconds=self._ttl_s
-                ),
-                IssueCertificateResponse,
-                timeout_s=CALL_SECONDS,
-            )
-        finally:
-            await channel.close()
-        return Certified(issued.certificate_pem.encode(), issued.ca_pem.encode())
+        files = CertificateFiles.in_folder(self._principal or self._folder)
+        return await ask_certificate(
+            self._signer, METHOD, request, files=files, trust_domain=self._trust_domain
+        )
 
 
 def _service(source: str, trust_domain: str) -> Identity:

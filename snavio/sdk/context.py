@@ -20,6 +20,7 @@ from ssl import PEM_cert_to_DER_cert
 from typing import Any, Final
 
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN
+from snavio.domain.invitation import SERVICES
 from snavio.errors import BadRequest, StateError
 from snavio.pki import CA_FILE
 from snavio.sdk.settings import Endpoints
@@ -29,18 +30,6 @@ IDENTITIES: Final = "identities"
 CERTIFICATES: Final = "certs"
 FOLDER_VARIABLE: Final = "SNAVIO_CONFIG_DIR"
 NAME_VARIABLE: Final = "SNAVIO_CONTEXT"
-ADDRESSES: Final = (
-    "shield",
-    "fast",
-    "slow",
-    "signer",
-    "registry",
-    "mailbox",
-    "relay",
-    "gateway",
-    "https",
-    "enrolment",
-)
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _TEXTS: Final = ("tenant", "identity", "ca_sha256", "trust_domain")
 _MOST_BYTES: Final = 1 << 20
@@ -67,10 +56,10 @@ class Context:
                 f"{self.name[:80]!r} is no name of a context: 1 to 63 lower-case letters, digits, '.', '_' and '-'.",
                 reason="bad-context-name",
             )
-        if unknown := sorted(set(self.addresses) - set(ADDRESSES)):
+        if unknown := sorted(set(self.addresses) - set(SERVICES)):
             raise BadRequest(
                 f"The context {self.name} has an address for {unknown[0]!r}, which is no service; there are "
-                f"{', '.join(ADDRESSES)}.",
+                f"{', '.join(SERVICES)}.",
                 reason="bad-context",
             )
 

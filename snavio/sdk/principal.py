@@ -11,13 +11,23 @@ from pathlib import Path
 from snavio.clock import Clock
 from snavio.domain.identity import IdentityKind, parse_identity
 from snavio.errors import BadRequest, Unauthenticated
-from snavio.rpc.channel import MeshChannel
+from snavio.rpc.channel import MeshChannel, call_once
 from snavio.rpc.credentials import CertificateFiles
+from snavio.rpc.proto_message import ProtoMessage
 from snavio.rpc.renewal import Certified, Certify, Leaf, Renewal, replace_certificate
 from snavio.v1.signer_pb2 import IssueCertificateRequest, IssueCertificateResponse
 
 METHOD = "/snavio.v1.Signer/IssueCertificate"
 CALL_SECONDS = 5.0
+
+
+async def ask_certificate(
+    signer: str, method: str, request: ProtoMessage, *, files: CertificateFiles, trust_domain: str
+) -> Certified:
+    """A certificate from Signer, asked for under the one in `files`."""
+    channel = MeshChannel(signer, files=files, service="signer", trust_domain=trust_domain)
+    issued = await call_once(channel, method, request, IssueCertificateResponse, timeout_s=CALL_SECONDS)
+    return Certified(issued.certificate_pem.encode(), issued.ca_pem.encode())
 
 
 def principal_renewal(folder: Path, *, signer: str, clock: Clock, trust_domain: str) -> Renewal:
@@ -45,21 +55,8 @@ async def renew_now(folder: Path, *, signer: str, clock: Clock, trust_domain: st
 def _certify(folder: Path, *, signer: str, trust_domain: str) -> Certify:
     async def certify(csr_pem: bytes) -> Certified:
         leaf = await asyncio.to_thread(Leaf.in_folder, folder)
-        channel = MeshChannel(
-            signer,
-            files=CertificateFiles.in_folder(folder),
-            service="signer",
-            trust_domain=trust_domain,
-        )
-        try:
-            issued = await channel.call(
-                METHOD,
-                IssueCertificateRequest(csr_pem=csr_pem.decode(), spiffe_id=leaf.spiffe_id),
-                IssueCertificateResponse,
-                timeout_s=CALL_SECONDS,
-            )
-        finally:
-            await channel.close()
-        return Certified(issued.certificate_pem.encode(), issued.ca_pem.encode())
+        request = IssueCertificateRequest(csr_pem=csr_pem.decode(), spiffe_id=leaf.spiffe_id)
+        files = CertificateFiles.in_folder(folder)
+        return await ask_certificate(signer, METHOD, request, files=files, trust_domain=trust_domain)
 
     return certify

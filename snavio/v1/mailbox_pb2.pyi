@@ -550,3 +550,27 @@ class GroupRefusal(_message.Message):
     detail: str
     retry_after_ms: int
     def __init__(self, group: _Optional[int] = ..., reason: _Optional[str] = ..., detail: _Optional[str] = ..., retry_after_ms: _Optional[int] = ...) -> None: ...
+
+class ProbeRequest(_message.Message):
+    __slots__ = ("topic", "source", "command_id")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    COMMAND_ID_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    source: str
+    command_id: str
+    def __init__(self, topic: _Optional[str] = ..., source: _Optional[str] = ..., command_id: _Optional[str] = ...) -> None: ...
+
+class ProbeResponse(_message.Message):
+    __slots__ = ("waiting", "room", "full", "first_msg_id", "first_stored_unix_ns")
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    ROOM_FIELD_NUMBER: _ClassVar[int]
+    FULL_FIELD_NUMBER: _ClassVar[int]
+    FIRST_MSG_ID_FIELD_NUMBER: _ClassVar[int]
+    FIRST_STORED_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    waiting: int
+    room: int
+    full: str
+    first_msg_id: int
+    first_stored_unix_ns: int
+    def __init__(self, waiting: _Optional[int] = ..., room: _Optional[int] = ..., full: _Optional[str] = ..., first_msg_id: _Optional[int] = ..., first_stored_unix_ns: _Optional[int] = ...) -> None: ...

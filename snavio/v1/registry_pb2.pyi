@@ -786,16 +786,28 @@ class Write(_message.Message):
     def __init__(self, entry: _Optional[_Union[Entry, _Mapping]] = ..., delete: _Optional[bool] = ..., expected_version: _Optional[int] = ...) -> None: ...
 
 class ApplyRequest(_message.Message):
-    __slots__ = ("write", "reason", "dry_run", "check")
+    __slots__ = ("write", "reason", "dry_run", "check", "tell_mistakes")
     WRITE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
     CHECK_FIELD_NUMBER: _ClassVar[int]
+    TELL_MISTAKES_FIELD_NUMBER: _ClassVar[int]
     write: _containers.RepeatedCompositeFieldContainer[Write]
     reason: str
     dry_run: bool
     check: _containers.RepeatedCompositeFieldContainer[CheckRequest]
-    def __init__(self, write: _Optional[_Iterable[_Union[Write, _Mapping]]] = ..., reason: _Optional[str] = ..., dry_run: _Optional[bool] = ..., check: _Optional[_Iterable[_Union[CheckRequest, _Mapping]]] = ...) -> None: ...
+    tell_mistakes: bool
+    def __init__(self, write: _Optional[_Iterable[_Union[Write, _Mapping]]] = ..., reason: _Optional[str] = ..., dry_run: _Optional[bool] = ..., check: _Optional[_Iterable[_Union[CheckRequest, _Mapping]]] = ..., tell_mistakes: _Optional[bool] = ...) -> None: ...
+
+class WriteMistake(_message.Message):
+    __slots__ = ("write", "reason", "message")
+    WRITE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    write: int
+    reason: str
+    message: str
+    def __init__(self, write: _Optional[int] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
 
 class Difference(_message.Message):
     __slots__ = ("before", "after", "version")
@@ -808,18 +820,22 @@ class Difference(_message.Message):
     def __init__(self, before: _Optional[_Union[Entry, _Mapping]] = ..., after: _Optional[_Union[Entry, _Mapping]] = ..., version: _Optional[int] = ...) -> None: ...
 
 class ApplyResponse(_message.Message):
-    __slots__ = ("version", "changed", "difference", "check", "enrolment")
+    __slots__ = ("version", "changed", "difference", "check", "enrolment", "mistake", "more_mistakes")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     CHANGED_FIELD_NUMBER: _ClassVar[int]
     DIFFERENCE_FIELD_NUMBER: _ClassVar[int]
     CHECK_FIELD_NUMBER: _ClassVar[int]
     ENROLMENT_FIELD_NUMBER: _ClassVar[int]
+    MISTAKE_FIELD_NUMBER: _ClassVar[int]
+    MORE_MISTAKES_FIELD_NUMBER: _ClassVar[int]
     version: int
     changed: bool
     difference: _containers.RepeatedCompositeFieldContainer[Difference]
     check: _containers.RepeatedCompositeFieldContainer[CheckResponse]
     enrolment: _containers.RepeatedCompositeFieldContainer[TenantEnrolment]
-    def __init__(self, version: _Optional[int] = ..., changed: _Optional[bool] = ..., difference: _Optional[_Iterable[_Union[Difference, _Mapping]]] = ..., check: _Optional[_Iterable[_Union[CheckResponse, _Mapping]]] = ..., enrolment: _Optional[_Iterable[_Union[TenantEnrolment, _Mapping]]] = ...) -> None: ...
+    mistake: _containers.RepeatedCompositeFieldContainer[WriteMistake]
+    more_mistakes: int
+    def __init__(self, version: _Optional[int] = ..., changed: _Optional[bool] = ..., difference: _Optional[_Iterable[_Union[Difference, _Mapping]]] = ..., check: _Optional[_Iterable[_Union[CheckResponse, _Mapping]]] = ..., enrolment: _Optional[_Iterable[_Union[TenantEnrolment, _Mapping]]] = ..., mistake: _Optional[_Iterable[_Union[WriteMistake, _Mapping]]] = ..., more_mistakes: _Optional[int] = ...) -> None: ...
 
 class TenantEnrolment(_message.Message):
     __slots__ = ("tenant", "token", "expires_unix_ns")
@@ -832,16 +848,18 @@ class TenantEnrolment(_message.Message):
     def __init__(self, tenant: _Optional[str] = ..., token: _Optional[str] = ..., expires_unix_ns: _Optional[int] = ...) -> None: ...
 
 class CheckRequest(_message.Message):
-    __slots__ = ("source", "target", "name", "caller_unix_ns")
+    __slots__ = ("source", "target", "name", "caller_unix_ns", "command_id")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     CALLER_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    COMMAND_ID_FIELD_NUMBER: _ClassVar[int]
     source: str
     target: str
     name: str
     caller_unix_ns: int
-    def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ..., name: _Optional[str] = ..., caller_unix_ns: _Optional[int] = ...) -> None: ...
+    command_id: str
+    def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ..., name: _Optional[str] = ..., caller_unix_ns: _Optional[int] = ..., command_id: _Optional[str] = ...) -> None: ...
 
 class GateReport(_message.Message):
     __slots__ = ("gate", "state", "detail", "advice")

@@ -167,14 +167,48 @@ class ReportBansResponse(_message.Message):
     def __init__(self, escalated: _Optional[int] = ...) -> None: ...
 
 class ForecastRequest(_message.Message):
-    __slots__ = ("source", "target", "name")
+    __slots__ = ("source", "target", "name", "command_id")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    COMMAND_ID_FIELD_NUMBER: _ClassVar[int]
     source: str
     target: str
     name: str
-    def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+    command_id: str
+    def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ..., name: _Optional[str] = ..., command_id: _Optional[str] = ...) -> None: ...
+
+class ExamineQueueRequest(_message.Message):
+    __slots__ = ("queue_kind", "topic")
+    QUEUE_KIND_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    queue_kind: int
+    topic: str
+    def __init__(self, queue_kind: _Optional[int] = ..., topic: _Optional[str] = ...) -> None: ...
+
+class QueueForecast(_message.Message):
+    __slots__ = ("reached", "flaw", "waiting", "room", "full")
+    REACHED_FIELD_NUMBER: _ClassVar[int]
+    FLAW_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    ROOM_FIELD_NUMBER: _ClassVar[int]
+    FULL_FIELD_NUMBER: _ClassVar[int]
+    reached: bool
+    flaw: str
+    waiting: int
+    room: int
+    full: bool
+    def __init__(self, reached: _Optional[bool] = ..., flaw: _Optional[str] = ..., waiting: _Optional[int] = ..., room: _Optional[int] = ..., full: _Optional[bool] = ...) -> None: ...
+
+class IdForecast(_message.Message):
+    __slots__ = ("verdict", "detail", "retry_after_ms")
+    VERDICT_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    RETRY_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
+    verdict: _batch_pb2.Verdict
+    detail: str
+    retry_after_ms: int
+    def __init__(self, verdict: _Optional[_Union[_batch_pb2.Verdict, str]] = ..., detail: _Optional[str] = ..., retry_after_ms: _Optional[int] = ...) -> None: ...
 
 class LimitForecast(_message.Message):
     __slots__ = ("source", "max", "left", "now", "retry_after_ms", "shadow")
@@ -193,15 +227,19 @@ class LimitForecast(_message.Message):
     def __init__(self, source: _Optional[str] = ..., max: _Optional[int] = ..., left: _Optional[int] = ..., now: _Optional[int] = ..., retry_after_ms: _Optional[int] = ..., shadow: _Optional[bool] = ...) -> None: ...
 
 class ForecastResponse(_message.Message):
-    __slots__ = ("routed", "limit", "store_answers", "queue_connected", "waiting")
+    __slots__ = ("routed", "limit", "store_answers", "queue_connected", "waiting", "queue", "id")
     ROUTED_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     STORE_ANSWERS_FIELD_NUMBER: _ClassVar[int]
     QUEUE_CONNECTED_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
     routed: bool
     limit: _containers.RepeatedCompositeFieldContainer[LimitForecast]
     store_answers: bool
     queue_connected: bool
     waiting: int
-    def __init__(self, routed: _Optional[bool] = ..., limit: _Optional[_Iterable[_Union[LimitForecast, _Mapping]]] = ..., store_answers: _Optional[bool] = ..., queue_connected: _Optional[bool] = ..., waiting: _Optional[int] = ...) -> None: ...
+    queue: QueueForecast
+    id: IdForecast
+    def __init__(self, routed: _Optional[bool] = ..., limit: _Optional[_Iterable[_Union[LimitForecast, _Mapping]]] = ..., store_answers: _Optional[bool] = ..., queue_connected: _Optional[bool] = ..., waiting: _Optional[int] = ..., queue: _Optional[_Union[QueueForecast, _Mapping]] = ..., id: _Optional[_Union[IdForecast, _Mapping]] = ...) -> None: ...

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +45,7 @@ from tools.generate_proto import run_protoc
 SETTINGS = {"mailbox": {"backoff_base_ms": 1}}
 VECTORS = Path(__file__).parents[1] / "vectors"
 LEASE_MS = 30_000
+STRICT = "refund"
 PRINCIPAL = "ci"
 DONE, LATE, GONE = Settlement.DONE, Settlement.LATE, Settlement.GONE
 
@@ -74,6 +77,11 @@ async def furnish(mesh: DemoMesh) -> None:
             await directory.put_route(f"{language}-bot", NAME)
             await directory.grant(f"{TENANT}/{language}", f"{language}-bot", NAME)
             await directory.put_route(f"{language}-bot", "forbidden")
+            strict = registry.Route(
+                target=f"{language}-bot", name=STRICT, dedupe_mode=registry.DEDUPE_MODE_STRICT
+            )
+            await directory._write("PutRoute", registry.PutRouteRequest(route=strict))
+            await directory.grant(f"{TENANT}/{language}", f"{language}-bot", STRICT)
     await operator.close()
 
 
@@ -283,6 +291,19 @@ async def is_refused_the_same_bytes_twice(bench: Bench) -> None:
     assert await bench.settle("ack", await bench.one()) == [DONE]
 
 
+async def is_told_the_first_outcome_of_a_duplicate(bench: Bench) -> None:
+    sent = {"target": bench.target, "name": STRICT, "payload": b"7 EUR".hex(), "id": str(uuid.uuid4())}
+    first = await bench.client.ask("send", **sent)
+    assert (first["verdict"], first["detail"]) == (Verdict.DELIVERED, "")
+    for _ in range(2):
+        again = await bench.client.ask("send", **sent)
+        assert (again["reason"], again["id"]) == ("duplicate", sent["id"])
+        assert re.fullmatch(r"Stored at \S+Z as message \d+\.", again["detail"])
+    other = await bench.client.ask("send", **{**sent, "payload": b"8 EUR".hex()})
+    assert other["reason"] == "conflict"
+    assert await bench.settle("ack", await bench.one()) == [DONE]
+
+
 async def signs_for_a_new_audience_under_the_same_id(bench: Bench) -> None:
     async with (
         stage(bench.folder / "stage") as staged,
@@ -419,6 +440,7 @@ CASES: tuple[Callable[[Bench], Awaitable[None]], ...] = (
     sends_one_that_arrives_as_it_was,
     is_told_each_refusal_among_the_delivered,
     is_refused_the_same_bytes_twice,
+    is_told_the_first_outcome_of_a_duplicate,
     signs_for_a_new_audience_under_the_same_id,
     goes_on_when_its_key_was_revoked,
     streams_a_thousand_each_way,

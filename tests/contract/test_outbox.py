@@ -177,17 +177,21 @@ async def test_lives_that_nobody_was_heard_of_are_forgotten_unless_pages_of_them
     await reopened.close()
 
 
-async def test_an_outbox_of_the_version_before_opens_with_its_lives(tmp_path: Path) -> None:
+async def test_an_outbox_of_0_1_0_opens_with_its_lives_and_revoked_rights(tmp_path: Path) -> None:
     opened = await open_outbox(tmp_path / "outbox.db", max_bytes=1000)
     await opened.store([new(1, 4)], [LIFE])
+    right = RevokedRight("a/b", "t", "n", 3, 100)
+    await opened.remember_revoked([right], Cursor(2, 5), forget_before_unix_ns=0)
     await opened.close()
     before = connect(tmp_path / "outbox.db")
     before.execute("ALTER TABLE life DROP COLUMN heard_unix_ns")
     before.execute("DROP TABLE archived")
+    before.execute("ALTER TABLE revoked RENAME TO grave")
     before.execute("PRAGMA user_version = 1")
     before.close()
     again_opened = await open_outbox(tmp_path / "outbox.db", max_bytes=1000)
     [life] = await again_opened.lives()
     assert life == LIFE and life.heard_unix_ns > 1_600_000_000 * 10**9, "as if it had been heard of just now"
     assert len(await again_opened.pages()) == 1
+    assert await again_opened.revoked_rights() == [right]
     await again_opened.close()

@@ -37,7 +37,7 @@ FLOODED = {
     "shield": ("/snavio.v1.Introspection/Status", "/snavio.v1.Shield/SubmitBatch"),
     "mailbox": ("/snavio.v1.Mailbox/SendStream", "/snavio.v1.Mailbox/Receive"),
 }
-PORTS = ("shield", "fast", "slow", "signer", "registry", "mailbox", "relay", "door")
+PORTS = ("shield", "fast", "slow", "signer", "registry", "mailbox", "relay", "gateway", "door")
 
 
 async def rival(operator: Operator, mesh: DemoMesh) -> tuple[CertificateFiles, str]:
@@ -113,7 +113,15 @@ async def test_a_slow_loris_loses_its_call_at_every_port(mesh: DemoMesh) -> None
             group.create_task(headers(address, context))
             group.create_task(trickle(address, context))
 
+    async def https_loris() -> None:
+        """Requests that stop or trickle at every place: tests/security/test_https_slow_loris.py."""
+        address, context = mesh.processes.mesh.https, context_of(certificates, certificates.ca)
+        async with asyncio.timeout(ENDED_WITHIN_S), asyncio.TaskGroup() as group:
+            for tls_or_not, said in ((None, b""), (context, b""), (context, b"GET / HTTP/1.1\r\nhost: ")):
+                group.create_task(silent(address, tls_or_not, said))
+
     async with asyncio.TaskGroup() as group:
+        group.create_task(https_loris(), name="https")
         for port in PORTS:
             group.create_task(loris(port), name=port)
 

@@ -15,16 +15,20 @@ from pathlib import Path
 
 import pytest
 
+from snavio.config.sections import SERVICES
 from snavio.sdk import Producer
 from snavio.v1 import registry_pb2 as reg
-from tests.support.mesh import NAME, SOURCE, TARGET, DemoMesh, demo_mesh
+from tests.support.mesh import NAME, SOURCE, TARGET, DemoMesh
 
 LIBRARY = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
 AHEAD_S = 3600
 STRICT, SENDS, BACK_WITHIN_S = "refund", 100, 5.0
+OTHERS = ("mailbox", "shield", "registry", "relay", "signer", "gateway")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]
 
 
-async def strict_route(mesh: DemoMesh) -> None:
+async def furnish(mesh: DemoMesh) -> None:
+    """A strict route."""
     async with mesh.operator() as operator:
         route = reg.Route(target=TARGET, name=STRICT, dedupe_mode=reg.DEDUPE_MODE_STRICT)
         await operator._write("PutRoute", reg.PutRouteRequest(route=route))
@@ -46,24 +50,25 @@ async def restart(mesh: DemoMesh, service: str, *, ahead_s: int = 0) -> None:
     await asyncio.to_thread(mesh.processes.wait_ready, service)
 
 
-async def sent(producer: Producer) -> Counter[str]:
+async def sent(producer: Producer, mark: bytes = b"") -> Counter[str]:
     """The outcomes of commands of both kinds, some at a time."""
     outcomes: Counter[str] = Counter()
     for start in range(0, SENDS, 10):
         told = await asyncio.gather(
-            *(producer.send(TARGET, (NAME, STRICT)[n % 2], b"%d" % n) for n in range(start, start + 10))
+            *(
+                producer.send(TARGET, (NAME, STRICT)[n % 2], mark + b"%d" % n)
+                for n in range(start, start + 10)
+            )
         )
         outcomes.update(outcome.reason for outcome in told)
     return outcomes
 
 
 @pytest.mark.skipif(LIBRARY is None, reason="libfaketime is not installed")
-@pytest.mark.timeout(600)
 async def test_clock_set_back_an_hour_before_a_restart_leaves_nothing_unknown(
-    tmp_path: Path, figure: Callable[[str], None]
+    mesh: DemoMesh, figure: Callable[[str], None]
 ) -> None:
-    async with demo_mesh(tmp_path) as mesh, mesh.producer() as producer:
-        await strict_route(mesh)
+    async with mesh.producer() as producer:
         for service in ("fast", "slow"):
             await restart(mesh, service, ahead_s=AHEAD_S)
             assert (await sent(producer)).keys() == {"delivered"}, service
@@ -74,19 +79,19 @@ async def test_clock_set_back_an_hour_before_a_restart_leaves_nothing_unknown(
 
 
 @pytest.mark.skipif(LIBRARY is None, reason="libfaketime is not installed")
-@pytest.mark.timeout(600)
 async def test_clock_of_any_other_service_set_back_an_hour_before_a_restart_stops_nothing(
-    tmp_path: Path,
+    mesh: DemoMesh,
 ) -> None:
-    async with demo_mesh(tmp_path) as mesh, mesh.producer() as producer, mesh.consumer() as consumer:
-        await strict_route(mesh)
-        for service in ("mailbox", "shield", "registry", "relay", "signer"):
+    assert {*OTHERS, "fast", "slow"} == set(SERVICES)
+    async with mesh.producer() as producer, mesh.consumer() as consumer:
+        for service in OTHERS:
             await restart(mesh, service, ahead_s=AHEAD_S)
             # What a service an hour ahead does to others is another question: it has lived, and noted times.
             await producer.send(TARGET, NAME, b"ahead")
             await restart(mesh, service)
-            assert await sent(producer) == {"delivered": SENDS}, service
-            waiting = {b"%d" % number for number in range(SENDS)}
+            mark = service.encode()
+            assert await sent(producer, mark) == {"delivered": SENDS}, service
+            waiting = {mark + b"%d" % number for number in range(SENDS)}
             async with asyncio.timeout(60):
                 while waiting:
                     command = await anext(consumer)
@@ -94,14 +99,12 @@ async def test_clock_of_any_other_service_set_back_an_hour_before_a_restart_stop
                     waiting.discard(command.payload)
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("service", ["fast", "shield"])
 async def test_second_process_of_one_name_is_refused_and_the_first_goes_on(
-    tmp_path: Path, service: str, figure: Callable[[str], None]
+    mesh: DemoMesh, tmp_path: Path, service: str, figure: Callable[[str], None]
 ) -> None:
     second = f"{service}-0"
-    async with demo_mesh(tmp_path) as mesh, mesh.producer() as producer:
-        await strict_route(mesh)
+    async with mesh.producer() as producer:
         assert await sent(producer) == {"delivered": SENDS}
         # The first one's default name; on another machine, so that no file lock can tell.
         elsewhere = tmp_path / "elsewhere"

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from snavio.domain.queue_address import stream_key
+from snavio.admin.directory import DirectoryClient
+from snavio.domain.directory import AclEntry, QueueKind, Route, Target
+from snavio.domain.queue_address import queue_name, stream_key
 from snavio.domain.verdict import Verdict
-from snavio.errors import IntegrityError
+from snavio.errors import BadRequest, IntegrityError, Unavailable
 from snavio.sdk.queued import QueuedCommand
 from snavio.v1.registry_pb2 import PROFILE_SYNC, QUEUE_KIND_REDIS, QUEUE_KIND_SQS
 from tests.contract.test_target_queue import make_queue
@@ -110,3 +112,86 @@ async def test_an_entry_that_somebody_else_wrote_is_refused(scene: Scene) -> Non
         with pytest.raises(IntegrityError) as refused:
             made()
         assert refused.value.reason == "not-a-command"
+
+
+async def test_a_route_is_accepted_only_to_a_queue_that_has_proved_itself(scene: Scene) -> None:
+    target = "proved-bot"
+    topic = f"{TENANT}/{target}"
+    route = Route(target, NAME, queue_kind=QueueKind.SQS)
+    async with scene.mesh.operator() as operator:
+        await operator.claim_target(target, TENANT)
+
+    async def refused(*, dry_run: bool) -> str:
+        async with directory(scene) as client:
+            with pytest.raises(BadRequest) as error:
+                await client.apply([route], dry_run=dry_run)
+            assert error.value.reason == "queue-unfit"
+        with pytest.raises(BadRequest) as error:
+            async with scene.mesh.operator() as operator:
+                await operator.put_route(target, NAME, queue_kind=QUEUE_KIND_SQS)
+        assert error.value.reason == "queue-unfit"
+        return str(error.value)
+
+    assert f"There is no queue {queue_name(topic)}" in await refused(dry_run=True)
+    # Made and put right step by step; each look is a fresh one.
+    flaws = (
+        ({"tag": "someone/else"}, "does not say whose it is"),
+        ({"dlq": False}, "has no dead-letter queue"),
+        ({"sse": "false"}, "is not encrypted"),
+    )
+    for made, flaw in flaws:
+        url = await make_queue(scene.aws, topic, **made)
+        for dry_run in (True, False):
+            assert flaw in await refused(dry_run=dry_run)
+        async with scene.aws.client("sqs") as client:
+            await client.delete_queue(QueueUrl=url)
+    await make_queue(scene.aws, topic)
+    right = AclEntry(SOURCE, target, NAME)
+    async with directory(scene) as client:
+        dry = await client.apply([route, right], dry_run=True, check=[(SOURCE, target, NAME)])
+        assert not dry.changed
+        (queue,) = [gate.detail for gate in dry.check[0].gate if gate.gate == "queue"]
+        assert queue == "The queue can be reached: 0 wait."
+        assert (await client.apply([route, right])).changed
+        # What the directory has already is not proved again.
+        async with scene.aws.client("sqs") as sqs:
+            url = (await sqs.get_queue_url(QueueName=queue_name(topic)))["QueueUrl"]
+            await sqs.delete_queue(QueueUrl=url)
+        assert not (await client.apply([route, right])).changed
+        check = await client.check(SOURCE, target, NAME)
+        assert (check.failing_gate, check.verdict) == ("queue", "delivery-failure")
+        assert "There is no queue" in check.gate[-1].detail
+
+
+async def test_a_route_to_a_queue_that_cannot_be_asked_is_not_written(scene: Scene) -> None:
+    target = "away-bot"
+    async with scene.mesh.operator() as operator:
+        await operator.claim_target(target, TENANT)
+        async with scene.redis.client() as client:
+            await client.set(stream_key(f"{TENANT}/{target}"), "no stream")
+        with pytest.raises(BadRequest, match="no stream") as unfit:
+            await operator.put_route(target, NAME, queue_kind=QUEUE_KIND_REDIS)
+        assert unfit.value.reason == "queue-unfit"
+        scene.redis.kill()
+        try:
+            with pytest.raises(Unavailable) as away:
+                await operator.put_route(target, NAME, queue_kind=QUEUE_KIND_REDIS)
+            assert away.value.reason == "queue-unproven"
+            # A change of a route that is written already needs no queue.
+            await operator.put_route(STREAM, NAME, queue_kind=QUEUE_KIND_REDIS, profile=PROFILE_SYNC)
+        finally:
+            await scene.redis.start()
+    async with directory(scene) as client, scene.redis.client() as redis:
+        await redis.delete(stream_key(f"{TENANT}/{target}"))
+        route = Route(target, NAME, queue_kind=QueueKind.REDIS)
+        assert (await client.apply([route])).changed
+        too_many = [Route(f"bot-{n}", NAME, queue_kind=QueueKind.REDIS) for n in range(51)]
+        with pytest.raises(BadRequest) as refused:
+            await client.apply([*(Target(one.target, TENANT) for one in too_many), *too_many], dry_run=True)
+        assert refused.value.reason == "too-many-queues"
+
+
+def directory(scene: Scene) -> DirectoryClient:
+    return DirectoryClient(
+        scene.mesh.addresses["registry"], certificates=scene.mesh.certificates("operator-admin")
+    )

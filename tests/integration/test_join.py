@@ -81,6 +81,10 @@ def test_from_an_invitation_to_a_received_command_in_four_commands(
     who = newcomer.told("whoami")
     assert (who["tenant"], who["accepted"], who["context"]) == ("acme", True, "acme-ci")
     assert "act as the services whose registration names you" in who["rights"]
+    # Neither a name that nobody has nor a stranger's target looks like an empty queue.
+    for target in ("acme-bott", "discord-bot"):
+        refused = newcomer.told("recv", target, "--wait", "1s", "--as", "bot", code=1)
+        assert refused["error"]["reason"] == "unknown-target"
     # Nothing of it lies outside of the configuration folder.
     assert sorted(path.name for path in newcomer.folder.iterdir()) == ["config", "service.toml"]
 

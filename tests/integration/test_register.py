@@ -109,7 +109,16 @@ async def test_wrong_file_applies_nothing_and_says_why(cli: CommandLine) -> None
     # Well written, and half of it refused by Registry: a name that belongs to someone else.
     cli.write(FILE.replace('tenant = "acme"', 'tenant = "rival"'))
     ran = await cli.run("register", "-f", "service.toml")
-    assert (ran.returncode, ran.stderr) == (1, "snavio: The target name bot is taken.\n")
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr == "snavio: service.toml:4: The target name bot is taken.\n"
+    # Several are told at once, each with its line.
+    strange = '[[acl]]\nsource = "nosuch"\ntarget = "bot"\ncommand = "Ping"\n'
+    cli.write(FILE + "\n" + strange + strange.replace("Ping", "Pang").replace("nosuch", "billing"))
+    ran = await cli.run("register", "-f", "service.toml", "--dry-run")
+    assert (ran.returncode, ran.stdout) == (1, "")
+    said = ran.stderr.splitlines()
+    assert said[0] == "snavio: service.toml has 2 mistakes; nothing was registered:"
+    assert [line.split(":")[1] for line in said[1:]] == ["26", "30"]
     assert await version(cli.control) == before
 
 

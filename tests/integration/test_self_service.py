@@ -83,6 +83,9 @@ async def test_a_principal_sees_its_own_and_nothing_of_the_neighbour(mesh: DemoM
     for words in (("target", "show", "dog"), ("tenant", "show", "rival"), ("service", "show", "rival/shop")):
         assert (await told(mesh, *words, *AS, code=1))["error"]["reason"] == "not-owner"
     assert (await told(mesh, "target", "show", "nothing", code=1))["error"]["reason"] == "unknown-target"
+    for target in ("nothing", "dog"):
+        refused = await told(mesh, "recv", target, "--as", "acme-bot", "--wait", "1s", code=1)
+        assert refused["error"]["reason"] == "unknown-target"
 
 
 async def test_a_quota_is_shown_with_its_origin(mesh: DemoMesh) -> None:

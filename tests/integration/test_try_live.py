@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 import uuid
 
 import pytest
 
 from snavio.admin.directory import DirectoryClient
-from snavio.domain.directory import AclEntry, Limit, Profile, ProfileLimit, Route, SourceQuota
+from snavio.domain.directory import AclEntry, DedupeMode, Limit, Profile, ProfileLimit, Route, SourceQuota
 from snavio.domain.verdict import Verdict
+from snavio.errors import BadRequest
 from snavio.v1 import registry_pb2 as reg
 from tests.support.mesh import SOURCE, TARGET, TENANT, DemoMesh
 
 RIVAL = f"{TENANT}/bot"
-SMALL, OWN, LENT, BY_PROFILE = "small", "own", "lent", "by-profile"
+SMALL, OWN, LENT, BY_PROFILE, STRICT = "small", "own", "lent", "by-profile", "strict"
 # Aligned intervals: of these, one does not end soon.
 INTERVAL_S = next(s for s in (86_400, 86_000, 50_000, 40_000) if s - time.time() % s > 1800)
 
@@ -65,7 +67,7 @@ async def test_permits_are_told_and_asking_takes_none(mesh: DemoMesh) -> None:
         check, told = await gates(mesh, SMALL)
         assert check.passes, told
         assert told["permits"] == "3 of 3 left in this interval for all sources together."
-        assert told["queue"] == "The queue can be reached."
+        assert told["queue"].startswith("The queue can be reached: 0 wait, ")
     assert await send(mesh, SMALL, 4) == [Verdict.DELIVERED] * 3 + [Verdict.RATE_LIMIT_EXCEEDED]
     check, told = await gates(mesh, SMALL)
     assert (check.passes, check.failing_gate, check.verdict) == (False, "permits", "rate-limit-exceeded")
@@ -148,3 +150,59 @@ async def test_the_answers_name_a_freeze_and_its_end(mesh: DemoMesh) -> None:
     assert "It ends at" in outcome.detail
     check, _ = await gates(mesh, OWN)
     assert (check.failing_gate, check.verdict) == ("lists", "frozen")
+
+
+async def test_what_a_strict_id_would_meet_is_told(mesh: DemoMesh) -> None:
+    async with client(mesh) as directory, mesh.producer() as producer:
+        await directory.apply(
+            [Route(TARGET, STRICT, dedupe_mode=DedupeMode.STRICT), AclEntry(SOURCE, TARGET, STRICT)]
+        )
+        command_id = str(uuid.uuid4())
+
+        async def asked(command_id: str = command_id) -> dict[str, str]:
+            check = await directory.check(SOURCE, TARGET, STRICT, command_id=command_id)
+            assert check.passes
+            return {gate.gate: gate.detail for gate in check.gate}
+
+        assert (await asked(""))["id"].startswith("Strict: each id is delivered once.")
+        assert (await asked())["id"] == "The id is new."
+        assert (await asked())["id"] == "The id is new.", "asking uses no id up"
+        assert (await producer.send(TARGET, STRICT, b"x", command_id=command_id)).delivered
+        again = await producer.send(TARGET, STRICT, b"x", command_id=command_id)
+        assert again.verdict is Verdict.DUPLICATE
+        told = (await asked())["id"]
+        assert (
+            told
+            == f"The id was used: the same command is a duplicate, another one a conflict. {again.detail}"
+        )
+        assert (await asked(str(uuid.uuid4())))["id"] == "The id is new."
+        for none in ("x", command_id.upper(), command_id[:-1]):
+            with pytest.raises(BadRequest):
+                await asked(none)
+
+
+async def test_keys_and_queue_are_told_in_numbers_to_those_who_may_know(mesh: DemoMesh) -> None:
+    _, told = await gates(mesh, "notify-user")
+    assert told["keyset"].startswith("The source signs with hmac-v1, asked for last at ")
+    waiting, room = re.fullmatch(
+        r"The queue can be reached: ([\d,]+) wait, ([\d,]+) fit\.", told["queue"]
+    ).groups()  # type: ignore[union-attr]
+    await send(mesh, "notify-user", 3)
+    _, after = await gates(mesh, "notify-user")
+    assert after["queue"] == (
+        f"The queue can be reached: {int(waiting.replace(',', '')) + 3:,} wait, "
+        f"{int(room.replace(',', '')) - 3:,} fit."
+    )
+
+
+async def test_a_mailbox_that_is_away_is_told_as_that(mesh: DemoMesh) -> None:
+    mesh.processes.kill("mailbox")
+    try:
+        check, told = await gates(mesh, "notify-user")
+        assert (check.passes, check.failing_gate, check.verdict) == (False, "queue", "delivery-failure")
+        assert told["queue"].startswith("The queue cannot be reached: ")
+    finally:
+        await asyncio.to_thread(mesh.processes.restart, "mailbox")
+    async with asyncio.timeout(60):
+        while not (await gates(mesh, "notify-user"))[0].passes:
+            await asyncio.sleep(0.05)

@@ -46,6 +46,8 @@ from tests.support.mesh import NAME, SOURCE, TARGET, TENANT, DemoMesh
 
 MAX_BAN_S = 40
 SETTINGS: dict[str, dict[str, object]] = {
+    # It lives for minutes: caches that pull often would take more CPU than the journey.
+    "mesh": {"pull_interval_ms": 500},
     "relay": {"export_after_s": 0.3, "export_few_after_s": 0.3},
     # Long enough to see it, short enough to see its end.
     "registry": {"max_ban_s": MAX_BAN_S},

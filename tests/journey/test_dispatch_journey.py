@@ -4,6 +4,7 @@ once, whatever is sent again and whoever was restarted meanwhile."""
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 import uuid
 from collections import Counter
@@ -11,6 +12,7 @@ from collections import Counter
 import pytest
 
 from snavio.domain.verdict import Verdict
+from snavio.native import parse_timestamp
 from snavio.sdk import Producer
 from snavio.v1 import registry_pb2 as reg
 from tests.support.mesh import SOURCE, TARGET, DemoMesh
@@ -24,6 +26,7 @@ ROUTES = (
 )
 # A window of the mailbox's own that is shorter than a restart takes must not matter.
 SETTINGS: dict[str, dict[str, object]] = {"mailbox": {"replay_window_ms": 1000}}
+NAMED = re.compile(r"Stored at (?P<at>\S+Z) as message (?P<message>\d+)\.")
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
@@ -35,13 +38,22 @@ async def furnish(mesh: DemoMesh) -> None:
 
 
 async def test_duplicates_get_the_first_outcome_seven_times_and_arrive_once(mesh: DemoMesh) -> None:
-    command_id = str(uuid.uuid4())
+    command_id, began = str(uuid.uuid4()), time.time_ns()
     async with mesh.producer() as producer, mesh.consumer() as consumer:
         first = await producer.send(TARGET, STRICT, b"10 EUR", command_id=command_id)
         assert first.verdict is Verdict.DELIVERED
+        told = set()
         for _ in range(7):
             again = await producer.send(TARGET, STRICT, b"10 EUR", command_id=command_id)
             assert (again.verdict, again.delivered) == (Verdict.DUPLICATE, True)
+            told.add(again.detail)
+        # Fast answers from memory, and yet with when and as which message it was stored.
+        (detail,) = told
+        named = NAMED.fullmatch(detail)
+        assert named, detail
+        stored_unix_ns = parse_timestamp(named["at"])
+        assert began - 10**9 < stored_unix_ns <= time.time_ns() + 10**9
+        assert int(named["message"]) > 0
         other = await producer.send(TARGET, STRICT, b"1000 EUR", command_id=command_id)
         assert other.verdict is Verdict.CONFLICT
         marker = await producer.send(TARGET, STRICT, b"the end")
@@ -59,14 +71,36 @@ async def test_a_restart_of_fast_and_slow_forgets_no_id(mesh: DemoMesh) -> None:
     async with mesh.producer() as producer:
         first = await producer.send(TARGET, STRICT, b"x", command_id=command_id)
         assert first.verdict is Verdict.DELIVERED
+        before = (await producer.send(TARGET, STRICT, b"x", command_id=command_id)).detail
         for service in ("fast", "slow"):
             mesh.processes.kill(service)
             await asyncio.to_thread(mesh.processes.restart, service)
         verdicts = set()
         async with asyncio.timeout(60):
             while Verdict.DUPLICATE not in verdicts:
-                verdicts.add((await producer.send(TARGET, STRICT, b"x", command_id=command_id)).verdict)
+                again = await producer.send(TARGET, STRICT, b"x", command_id=command_id)
+                verdicts.add(again.verdict)
         assert Verdict.DELIVERED not in verdicts
+        # The mailbox's word now, and the same.
+        assert NAMED.fullmatch(again.detail)
+        assert again.detail == before
+
+
+async def test_each_of_a_batch_of_duplicates_is_told_its_own_first(mesh: DemoMesh) -> None:
+    ids = [str(uuid.uuid4()) for _ in range(5)]
+    async with mesh.producer() as producer:
+
+        async def send(payload: bytes) -> list[tuple[Verdict, str]]:
+            told = await asyncio.gather(
+                *(producer.send(TARGET, STRICT, payload, command_id=one) for one in ids)
+            )
+            return [(outcome.verdict, outcome.detail) for outcome in told]
+
+        assert await send(b"x") == [(Verdict.DELIVERED, "")] * 5
+        again = await send(b"x")
+        assert {verdict for verdict, _ in again} == {Verdict.DUPLICATE}
+        assert len({detail for _, detail in again}) == 5
+        assert await send(b"x") == again
 
 
 async def send(producer: Producer, count: int) -> Counter[Verdict]:

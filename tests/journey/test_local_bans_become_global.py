@@ -28,7 +28,11 @@ from tests.support.mesh import NAME, TARGET, TENANT, DemoMesh
 
 DEFAULTS, FAIRNESS = SlowSettings(), Fairness()
 # Rows are read from the archive, which by default is written once a minute.
-SETTINGS: dict[str, dict[str, object]] = {"relay": {"export_after_s": 0.3, "export_few_after_s": 0.3}}
+SETTINGS: dict[str, dict[str, object]] = {
+    "relay": {"export_after_s": 0.3, "export_few_after_s": 0.3},
+    # It lives for minutes: caches that pull often would take more CPU than the journey.
+    "mesh": {"pull_interval_ms": 500},
+}
 CROWDER, VICTIMS = "crowder", ("shop", "bot")
 WARM, BANNED = ("fast", None), ("slow", "warm_banned")
 PATIENCE_S = 60.0

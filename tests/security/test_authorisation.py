@@ -98,6 +98,7 @@ EXPECTED = """
     snavio.v1.Slow                ReturnPermits         mesh/fast
     snavio.v1.Slow                ReportBans            mesh/fast
     snavio.v1.Slow                Forecast              mesh/registry
+    snavio.v1.Slow                ExamineQueue          mesh/registry
     snavio.v1.Mailbox             SendStream            mesh/fast mesh/slow
     snavio.v1.Mailbox             Send                  service mesh
     snavio.v1.Mailbox             SendAll               service
@@ -110,6 +111,7 @@ EXPECTED = """
     snavio.v1.Mailbox             Peek                  service principal operator
     snavio.v1.Mailbox             List                  service principal operator
     snavio.v1.Mailbox             Change                principal operator
+    snavio.v1.Mailbox             Probe                 mesh/slow
     snavio.v1.Signer              IssueCertificate      operator mesh service principal
     snavio.v1.Signer              RevokeCertificate     operator
     snavio.v1.Signer              Denylist              mesh

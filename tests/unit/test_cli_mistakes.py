@@ -9,7 +9,10 @@ import orjson
 import pytest
 
 from snavio.cli import main
+from snavio.cli.actor import Actor
+from snavio.domain.identity import Identity, IdentityKind
 from snavio.domain.verdict import Verdict
+from snavio.errors import NotAllowed
 from snavio.sdk.outcome import Outcome
 
 
@@ -65,3 +68,15 @@ def test_config_show_names_the_folder_in_force(
     assert not ended(monkeypatch, "config", "show", "--state-dir", str(tmp_path), "--json")
     found = orjson.loads(capsys.readouterr().out)["mesh"]["state_dir"]
     assert found == {"value": str(tmp_path), "origin": "--state-dir"}
+
+
+def test_status_of_a_tenant_says_whom_it_is_for_and_calls_no_service_dead() -> None:
+    certificate = Actor(Identity("snavio.local", IdentityKind.PRINCIPAL, "ci", "acme"), Path(), 1 << 62)
+    with pytest.raises(NotAllowed) as refused:
+        certificate.require_right("/snavio.v1.Introspection/Status")
+    assert str(refused.value).startswith(
+        "Principal ci of acme may not see what the services do: that is for operators and services of the mesh. "
+    )
+    Actor(Identity("snavio.local", IdentityKind.OPERATOR, "admin"), Path(), 1 << 62).require_right(
+        "/snavio.v1.Introspection/Status"
+    )

@@ -70,6 +70,29 @@ def test_the_tour_goes_from_the_producer_to_the_ack() -> None:
     assert "services/registry/writes/bans.py" in second
 
 
+def test_the_lines_that_the_tour_points_to_are_there() -> None:
+    table = (ROOT / "docs/tour.md").read_text("utf-8").partition("## The packages")[0]
+    rows = [line for line in table.splitlines() if line.startswith("| a ")]
+    assert [row.split(" |")[0] for row in rows] == [
+        "| a replay is refused",
+        "| a lease is over",
+        "| a ban is written",
+    ]
+    for row in rows:
+        files = [code for code in _CODE.findall(row) if _FILE.fullmatch(code)]
+        text = "\n".join((ROOT / file).read_text("utf-8") for file in files)
+        # A name such as `Timers.due` or `NonceSet::claim_all`: its last part is defined in a file of that row.
+        names = [
+            re.split(r"\.|::", code)[-1]
+            for code in _CODE.findall(row)
+            if code not in files and code != "replayed"
+        ]
+        missing = [
+            name for name in names if not re.search(rf"\b(?:def|fn) {name}\b|^ +{name},$", text, re.MULTILINE)
+        ]
+        assert (len(files) > 0, missing) == (True, [])
+
+
 def test_generated_pages_are_made_by_something() -> None:
     makefile = (ROOT / "Makefile").read_text("utf-8")
     assert [page for page in GENERATED if page not in makefile] == []

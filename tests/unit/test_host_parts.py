@@ -15,7 +15,7 @@ from snavio.config import MeshSettings
 from snavio.errors import StateError, Unavailable
 from snavio.host.background import Background, host
 from snavio.host.parts import Parts
-from snavio.host.service import HostedService, ServiceHost
+from snavio.host.service import HostedService
 from snavio.rpc.methods import Methods
 from tests.support.neighbours import Bench, ScriptedSigner
 
@@ -171,11 +171,20 @@ async def test_work_that_must_succeed_once_is_waited_for_and_not_for_ever() -> N
     await parts.stop()
 
 
-class Hosted(HostedService):
+@dataclass(frozen=True)
+class Patience:
+    """Settings of a service that has no others."""
+
+    start_within_s: float = PATIENCE_S
+
+
+class Hosted(HostedService[Patience]):
     """A service with two parts, whose composition may fail at its end."""
 
+    service = "slow"
+
     def __init__(self, mesh: MeshSettings, *, fails: bool = False) -> None:
-        super().__init__(ServiceHost("slow", mesh, clock=ManualClock(), start_within_s=PATIENCE_S))
+        super().__init__(mesh, Patience(), ManualClock())
         self.log: list[str] = []
         self._fails = fails
 

@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 import services
+from snavio.config.sections import SERVICES
 
 ROOT = Path(__file__).resolve().parents[2]
+SCREEN_LINES = 130
+"""A composition that is longer says more than what is special about its service."""
 
 # Beside itself, each layer may import these of ours and nothing else. Innermost first; the first row that fits a
 # module is its row. Every package and module of the library has one.
@@ -164,3 +167,12 @@ def test_an_outward_import_is_noticed(importer: str, line: str) -> None:
 def test_services_was_imported_from_this_tree() -> None:
     # A foreign top-level package of that name in site-packages would shadow ours.
     assert Path(services.__file__ or "").resolve().parent == ROOT / "services"
+
+
+def test_each_service_is_composed_on_one_screen() -> None:
+    lengths = {
+        str(file.relative_to(ROOT)): len(file.read_text().splitlines())
+        for file in (ROOT / "services").glob("*/app.py")
+    }
+    assert lengths.keys() == {f"services/{name}/app.py" for name in SERVICES}
+    assert {file: length for file, length in lengths.items() if length > SCREEN_LINES} == {}

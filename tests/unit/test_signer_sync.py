@@ -18,6 +18,7 @@ from services.registry.wire.write_servicer import WriteServicer
 from services.registry.writes.batch import BatchWriter, WriteRequest
 from services.registry.writes.entry_limits import EntryLimits
 from services.registry.writes.ownership import Ownership
+from services.registry.writes.queue_proofs import QueueProofs
 from services.registry.writes.sweeper import AT_ONCE, Sweeper
 from snavio.clock import ManualClock
 from snavio.domain.directory import Draft, Route, Service, Suspension, Tenant
@@ -59,12 +60,14 @@ class Scene:
         self.trust = cast("SignerCalls", self.signer)
         self.ownership = Ownership(EntryLimits(), self.clock)
         # Nothing is forecast here.
+        self.queues = QueueProofs(cast("MeshChannel", self.signer))
         live = LiveGates(cast("MeshChannel", self.signer), self.clock)
         self.servicer = WriteServicer(
             directory=self.directory,
             ownership=self.ownership,
             trust=self.trust,
             forecast=Forecast(self.trust, live, self.clock),
+            queues=self.queues,
         )
 
     async def begin(self) -> None:
@@ -106,6 +109,7 @@ async def test_a_batch_does_not_undo_a_suspension_that_comes_between(scene: Scen
         scene.ownership,
         scene.trust,
         SignerSync(scene.directory, scene.trust, scene.clock),
+        scene.queues,
         JointWrites(),
     )
     wanted = [WriteRequest(Service("acme", "billing", ("cd",)), deleted=False, expected_version=None)]
@@ -169,6 +173,7 @@ async def test_a_batch_that_was_refused_in_between_leaves_signer_with_what_stand
         scene.ownership,
         scene.trust,
         SignerSync(scene.directory, scene.trust, scene.clock),
+        scene.queues,
         JointWrites(),
     )
     version = scene.directory.version_of(Service, "acme", "billing")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -226,4 +227,6 @@ def test_a_run_names_the_test_that_passed_only_alone_and_fails_for_it(tmp_path: 
 def test_a_run_whose_tests_pass_says_how_many(tmp_path: Path) -> None:
     ran = gate(tmp_path, "def test_one(): pass\ndef test_two(): pass\n")
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert ran.stdout.splitlines()[-1].startswith("2 passed, 0 failed in ")
+    used, last = ran.stdout.splitlines()[-2:]
+    assert last.startswith("2 passed, 0 failed in ")
+    assert re.fullmatch(r"the run used (?!0\.0)\d+\.\d s of CPU; the cores were idle \d+% of its time", used)

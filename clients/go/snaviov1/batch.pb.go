@@ -601,7 +601,7 @@ func (x *Batch) GetRun() []*Run {
 	return nil
 }
 
-// Details of one command's refusal, beyond its code.
+// Details of one command's refusal, beyond its code; of a duplicate, where the first one is.
 type Refusal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Number of the command in its batch.

@@ -2992,6 +2992,152 @@ func (x *GroupRefusal) GetRetryAfterMs() uint32 {
 	return 0
 }
 
+// A command that might be sent.
+type ProbeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// `<owner tenant>/<target>`.
+	Topic string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	// `<tenant>/<service>`.
+	Source string `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`
+	// The command's id; empty to ask about room only.
+	CommandId     string `protobuf:"bytes,3,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProbeRequest) Reset() {
+	*x = ProbeRequest{}
+	mi := &file_snavio_v1_mailbox_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProbeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProbeRequest) ProtoMessage() {}
+
+func (x *ProbeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_snavio_v1_mailbox_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProbeRequest.ProtoReflect.Descriptor instead.
+func (*ProbeRequest) Descriptor() ([]byte, []int) {
+	return file_snavio_v1_mailbox_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *ProbeRequest) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *ProbeRequest) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *ProbeRequest) GetCommandId() string {
+	if x != nil {
+		return x.CommandId
+	}
+	return ""
+}
+
+// State of a topic for one command.
+type ProbeResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Messages that wait or are leased.
+	Waiting uint64 `protobuf:"varint,1,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	// Messages that still fit.
+	Room uint64 `protobuf:"varint,2,opt,name=room,proto3" json:"room,omitempty"`
+	// Why there is no room, in one sentence.
+	Full string `protobuf:"bytes,3,opt,name=full,proto3" json:"full,omitempty"`
+	// The message that was stored under this id; 0 for an id that is not known.
+	FirstMsgId uint64 `protobuf:"fixed64,4,opt,name=first_msg_id,json=firstMsgId,proto3" json:"first_msg_id,omitempty"`
+	// When it was stored, nanoseconds since the epoch; 0 if that was before the mailbox last started.
+	FirstStoredUnixNs int64 `protobuf:"varint,5,opt,name=first_stored_unix_ns,json=firstStoredUnixNs,proto3" json:"first_stored_unix_ns,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *ProbeResponse) Reset() {
+	*x = ProbeResponse{}
+	mi := &file_snavio_v1_mailbox_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProbeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProbeResponse) ProtoMessage() {}
+
+func (x *ProbeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_snavio_v1_mailbox_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProbeResponse.ProtoReflect.Descriptor instead.
+func (*ProbeResponse) Descriptor() ([]byte, []int) {
+	return file_snavio_v1_mailbox_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *ProbeResponse) GetWaiting() uint64 {
+	if x != nil {
+		return x.Waiting
+	}
+	return 0
+}
+
+func (x *ProbeResponse) GetRoom() uint64 {
+	if x != nil {
+		return x.Room
+	}
+	return 0
+}
+
+func (x *ProbeResponse) GetFull() string {
+	if x != nil {
+		return x.Full
+	}
+	return ""
+}
+
+func (x *ProbeResponse) GetFirstMsgId() uint64 {
+	if x != nil {
+		return x.FirstMsgId
+	}
+	return 0
+}
+
+func (x *ProbeResponse) GetFirstStoredUnixNs() int64 {
+	if x != nil {
+		return x.FirstStoredUnixNs
+	}
+	return 0
+}
+
 var File_snavio_v1_mailbox_proto protoreflect.FileDescriptor
 
 const file_snavio_v1_mailbox_proto_rawDesc = "" +
@@ -3228,7 +3374,19 @@ const file_snavio_v1_mailbox_proto_rawDesc = "" +
 	"\x05group\x18\x01 \x01(\rR\x05group\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x16\n" +
 	"\x06detail\x18\x03 \x01(\tR\x06detail\x12$\n" +
-	"\x0eretry_after_ms\x18\x04 \x01(\rR\fretryAfterMs*\xa3\x01\n" +
+	"\x0eretry_after_ms\x18\x04 \x01(\rR\fretryAfterMs\"[\n" +
+	"\fProbeRequest\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x16\n" +
+	"\x06source\x18\x02 \x01(\tR\x06source\x12\x1d\n" +
+	"\n" +
+	"command_id\x18\x03 \x01(\tR\tcommandId\"\xa4\x01\n" +
+	"\rProbeResponse\x12\x18\n" +
+	"\awaiting\x18\x01 \x01(\x04R\awaiting\x12\x12\n" +
+	"\x04room\x18\x02 \x01(\x04R\x04room\x12\x12\n" +
+	"\x04full\x18\x03 \x01(\tR\x04full\x12 \n" +
+	"\ffirst_msg_id\x18\x04 \x01(\x06R\n" +
+	"firstMsgId\x12/\n" +
+	"\x14first_stored_unix_ns\x18\x05 \x01(\x03R\x11firstStoredUnixNs*\xa3\x01\n" +
 	"\n" +
 	"Standstill\x12\x1a\n" +
 	"\x16STANDSTILL_UNSPECIFIED\x10\x00\x12\x15\n" +
@@ -3259,7 +3417,7 @@ const file_snavio_v1_mailbox_proto_rawDesc = "" +
 	"\x10OPERATION_CANCEL\x10\x01\x12\x14\n" +
 	"\x10OPERATION_RESUME\x10\x02\x12\x15\n" +
 	"\x11OPERATION_REQUEUE\x10\x03\x12\x13\n" +
-	"\x0fOPERATION_PURGE\x10\x042\xef\x05\n" +
+	"\x0fOPERATION_PURGE\x10\x042\xab\x06\n" +
 	"\aMailbox\x12;\n" +
 	"\n" +
 	"SendStream\x12\x14.snavio.v1.SendBatch\x1a\x13.snavio.v1.Verdicts(\x010\x01\x127\n" +
@@ -3274,7 +3432,8 @@ const file_snavio_v1_mailbox_proto_rawDesc = "" +
 	"\x04Peek\x12\x16.snavio.v1.PeekRequest\x1a\x17.snavio.v1.ListResponse\x127\n" +
 	"\x04List\x12\x16.snavio.v1.ListRequest\x1a\x17.snavio.v1.ListResponse\x12=\n" +
 	"\x06Change\x12\x18.snavio.v1.ChangeRequest\x1a\x19.snavio.v1.ChangeResponse\x12@\n" +
-	"\aSendAll\x12\x19.snavio.v1.SendAllRequest\x1a\x1a.snavio.v1.SendAllResponseBR\n" +
+	"\aSendAll\x12\x19.snavio.v1.SendAllRequest\x1a\x1a.snavio.v1.SendAllResponse\x12:\n" +
+	"\x05Probe\x12\x17.snavio.v1.ProbeRequest\x1a\x18.snavio.v1.ProbeResponseBR\n" +
 	"\x0flocal.snavio.v1P\x01Z\x18snavio.local/go/snaviov1\xaa\x02\tSnavio.V1\xca\x02\tSnavio\\V1\xea\x02\n" +
 	"Snavio::V1b\x06proto3"
 
@@ -3291,7 +3450,7 @@ func file_snavio_v1_mailbox_proto_rawDescGZIP() []byte {
 }
 
 var file_snavio_v1_mailbox_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_snavio_v1_mailbox_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_snavio_v1_mailbox_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_snavio_v1_mailbox_proto_goTypes = []any{
 	(Standstill)(0),           // 0: snavio.v1.Standstill
 	(Settlement)(0),           // 1: snavio.v1.Settlement
@@ -3330,39 +3489,41 @@ var file_snavio_v1_mailbox_proto_goTypes = []any{
 	(*SendPart)(nil),          // 34: snavio.v1.SendPart
 	(*SendAllResponse)(nil),   // 35: snavio.v1.SendAllResponse
 	(*GroupRefusal)(nil),      // 36: snavio.v1.GroupRefusal
-	nil,                       // 37: snavio.v1.NewMessage.AttrsEntry
-	nil,                       // 38: snavio.v1.TopicStats.DiedEntry
-	nil,                       // 39: snavio.v1.Filter.AttributeEntry
-	nil,                       // 40: snavio.v1.MessageView.AttributeEntry
-	(*Run)(nil),               // 41: snavio.v1.Run
-	(*Hello)(nil),             // 42: snavio.v1.Hello
-	(*BatchHeader)(nil),       // 43: snavio.v1.BatchHeader
-	(*Verdicts)(nil),          // 44: snavio.v1.Verdicts
+	(*ProbeRequest)(nil),      // 37: snavio.v1.ProbeRequest
+	(*ProbeResponse)(nil),     // 38: snavio.v1.ProbeResponse
+	nil,                       // 39: snavio.v1.NewMessage.AttrsEntry
+	nil,                       // 40: snavio.v1.TopicStats.DiedEntry
+	nil,                       // 41: snavio.v1.Filter.AttributeEntry
+	nil,                       // 42: snavio.v1.MessageView.AttributeEntry
+	(*Run)(nil),               // 43: snavio.v1.Run
+	(*Hello)(nil),             // 44: snavio.v1.Hello
+	(*BatchHeader)(nil),       // 45: snavio.v1.BatchHeader
+	(*Verdicts)(nil),          // 46: snavio.v1.Verdicts
 }
 var file_snavio_v1_mailbox_proto_depIdxs = []int32{
-	41, // 0: snavio.v1.TopicRuns.run:type_name -> snavio.v1.Run
-	42, // 1: snavio.v1.SendBatch.hello:type_name -> snavio.v1.Hello
-	43, // 2: snavio.v1.SendBatch.header:type_name -> snavio.v1.BatchHeader
+	43, // 0: snavio.v1.TopicRuns.run:type_name -> snavio.v1.Run
+	44, // 1: snavio.v1.SendBatch.hello:type_name -> snavio.v1.Hello
+	45, // 2: snavio.v1.SendBatch.header:type_name -> snavio.v1.BatchHeader
 	5,  // 3: snavio.v1.SendBatch.topic:type_name -> snavio.v1.TopicRuns
 	8,  // 4: snavio.v1.SendRequest.message:type_name -> snavio.v1.NewMessage
-	37, // 5: snavio.v1.NewMessage.attrs:type_name -> snavio.v1.NewMessage.AttrsEntry
-	41, // 6: snavio.v1.LeasedBatch.run:type_name -> snavio.v1.Run
+	39, // 5: snavio.v1.NewMessage.attrs:type_name -> snavio.v1.NewMessage.AttrsEntry
+	43, // 6: snavio.v1.LeasedBatch.run:type_name -> snavio.v1.Run
 	13, // 7: snavio.v1.StoredCommand.attr:type_name -> snavio.v1.StoredAttribute
 	11, // 8: snavio.v1.ReceiveResponse.batch:type_name -> snavio.v1.LeasedBatch
 	0,  // 9: snavio.v1.ReceiveResponse.standstill:type_name -> snavio.v1.Standstill
 	15, // 10: snavio.v1.AckRequest.receipts:type_name -> snavio.v1.Receipts
 	15, // 11: snavio.v1.NackRequest.receipts:type_name -> snavio.v1.Receipts
 	15, // 12: snavio.v1.ExtendRequest.receipts:type_name -> snavio.v1.Receipts
-	38, // 13: snavio.v1.TopicStats.died:type_name -> snavio.v1.TopicStats.DiedEntry
+	40, // 13: snavio.v1.TopicStats.died:type_name -> snavio.v1.TopicStats.DiedEntry
 	21, // 14: snavio.v1.StatsResponse.topic:type_name -> snavio.v1.TopicStats
 	10, // 15: snavio.v1.RecvStreamRequest.open:type_name -> snavio.v1.ReceiveRequest
 	3,  // 16: snavio.v1.AttemptRecord.outcome:type_name -> snavio.v1.AttemptOutcome
 	2,  // 17: snavio.v1.Filter.state:type_name -> snavio.v1.MessageState
-	39, // 18: snavio.v1.Filter.attribute:type_name -> snavio.v1.Filter.AttributeEntry
+	41, // 18: snavio.v1.Filter.attribute:type_name -> snavio.v1.Filter.AttributeEntry
 	25, // 19: snavio.v1.ListRequest.filter:type_name -> snavio.v1.Filter
 	2,  // 20: snavio.v1.MessageView.state:type_name -> snavio.v1.MessageState
 	24, // 21: snavio.v1.MessageView.attempt_record:type_name -> snavio.v1.AttemptRecord
-	40, // 22: snavio.v1.MessageView.attribute:type_name -> snavio.v1.MessageView.AttributeEntry
+	42, // 22: snavio.v1.MessageView.attribute:type_name -> snavio.v1.MessageView.AttributeEntry
 	28, // 23: snavio.v1.ListResponse.message:type_name -> snavio.v1.MessageView
 	4,  // 24: snavio.v1.ChangeRequest.operation:type_name -> snavio.v1.Operation
 	25, // 25: snavio.v1.ChangeRequest.filter:type_name -> snavio.v1.Filter
@@ -3383,20 +3544,22 @@ var file_snavio_v1_mailbox_proto_depIdxs = []int32{
 	27, // 40: snavio.v1.Mailbox.List:input_type -> snavio.v1.ListRequest
 	30, // 41: snavio.v1.Mailbox.Change:input_type -> snavio.v1.ChangeRequest
 	32, // 42: snavio.v1.Mailbox.SendAll:input_type -> snavio.v1.SendAllRequest
-	44, // 43: snavio.v1.Mailbox.SendStream:output_type -> snavio.v1.Verdicts
-	9,  // 44: snavio.v1.Mailbox.Send:output_type -> snavio.v1.SendResponse
-	14, // 45: snavio.v1.Mailbox.Receive:output_type -> snavio.v1.ReceiveResponse
-	19, // 46: snavio.v1.Mailbox.Ack:output_type -> snavio.v1.SettleResponse
-	19, // 47: snavio.v1.Mailbox.Nack:output_type -> snavio.v1.SettleResponse
-	19, // 48: snavio.v1.Mailbox.Extend:output_type -> snavio.v1.SettleResponse
-	22, // 49: snavio.v1.Mailbox.Stats:output_type -> snavio.v1.StatsResponse
-	14, // 50: snavio.v1.Mailbox.RecvStream:output_type -> snavio.v1.ReceiveResponse
-	29, // 51: snavio.v1.Mailbox.Peek:output_type -> snavio.v1.ListResponse
-	29, // 52: snavio.v1.Mailbox.List:output_type -> snavio.v1.ListResponse
-	31, // 53: snavio.v1.Mailbox.Change:output_type -> snavio.v1.ChangeResponse
-	35, // 54: snavio.v1.Mailbox.SendAll:output_type -> snavio.v1.SendAllResponse
-	43, // [43:55] is the sub-list for method output_type
-	31, // [31:43] is the sub-list for method input_type
+	37, // 43: snavio.v1.Mailbox.Probe:input_type -> snavio.v1.ProbeRequest
+	46, // 44: snavio.v1.Mailbox.SendStream:output_type -> snavio.v1.Verdicts
+	9,  // 45: snavio.v1.Mailbox.Send:output_type -> snavio.v1.SendResponse
+	14, // 46: snavio.v1.Mailbox.Receive:output_type -> snavio.v1.ReceiveResponse
+	19, // 47: snavio.v1.Mailbox.Ack:output_type -> snavio.v1.SettleResponse
+	19, // 48: snavio.v1.Mailbox.Nack:output_type -> snavio.v1.SettleResponse
+	19, // 49: snavio.v1.Mailbox.Extend:output_type -> snavio.v1.SettleResponse
+	22, // 50: snavio.v1.Mailbox.Stats:output_type -> snavio.v1.StatsResponse
+	14, // 51: snavio.v1.Mailbox.RecvStream:output_type -> snavio.v1.ReceiveResponse
+	29, // 52: snavio.v1.Mailbox.Peek:output_type -> snavio.v1.ListResponse
+	29, // 53: snavio.v1.Mailbox.List:output_type -> snavio.v1.ListResponse
+	31, // 54: snavio.v1.Mailbox.Change:output_type -> snavio.v1.ChangeResponse
+	35, // 55: snavio.v1.Mailbox.SendAll:output_type -> snavio.v1.SendAllResponse
+	38, // 56: snavio.v1.Mailbox.Probe:output_type -> snavio.v1.ProbeResponse
+	44, // [44:57] is the sub-list for method output_type
+	31, // [31:44] is the sub-list for method input_type
 	31, // [31:31] is the sub-list for extension type_name
 	31, // [31:31] is the sub-list for extension extendee
 	0,  // [0:31] is the sub-list for field type_name
@@ -3415,7 +3578,7 @@ func file_snavio_v1_mailbox_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_snavio_v1_mailbox_proto_rawDesc), len(file_snavio_v1_mailbox_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   36,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -31,6 +31,7 @@ const (
 	Mailbox_List_FullMethodName       = "/snavio.v1.Mailbox/List"
 	Mailbox_Change_FullMethodName     = "/snavio.v1.Mailbox/Change"
 	Mailbox_SendAll_FullMethodName    = "/snavio.v1.Mailbox/SendAll"
+	Mailbox_Probe_FullMethodName      = "/snavio.v1.Mailbox/Probe"
 )
 
 // MailboxClient is the client API for Mailbox service.
@@ -74,6 +75,8 @@ type MailboxClient interface {
 	// (INVALID_ARGUMENT), E_FRAME_TOO_LARGE (over 1 MiB, or over 16 MiB with every copy counted), a topic or a capability
 	// that is not the caller's, E_UNAVAILABLE (the outcome is unknown: the same request with keys may be sent again).
 	SendAll(ctx context.Context, in *SendAllRequest, opts ...grpc.CallOption) (*SendAllResponse, error)
+	// Tells Slow what a command to a topic would meet, without storing anything.
+	Probe(ctx context.Context, in *ProbeRequest, opts ...grpc.CallOption) (*ProbeResponse, error)
 }
 
 type mailboxClient struct {
@@ -210,6 +213,16 @@ func (c *mailboxClient) SendAll(ctx context.Context, in *SendAllRequest, opts ..
 	return out, nil
 }
 
+func (c *mailboxClient) Probe(ctx context.Context, in *ProbeRequest, opts ...grpc.CallOption) (*ProbeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ProbeResponse)
+	err := c.cc.Invoke(ctx, Mailbox_Probe_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // MailboxServer is the server API for Mailbox service.
 // All implementations must embed UnimplementedMailboxServer
 // for forward compatibility.
@@ -251,6 +264,8 @@ type MailboxServer interface {
 	// (INVALID_ARGUMENT), E_FRAME_TOO_LARGE (over 1 MiB, or over 16 MiB with every copy counted), a topic or a capability
 	// that is not the caller's, E_UNAVAILABLE (the outcome is unknown: the same request with keys may be sent again).
 	SendAll(context.Context, *SendAllRequest) (*SendAllResponse, error)
+	// Tells Slow what a command to a topic would meet, without storing anything.
+	Probe(context.Context, *ProbeRequest) (*ProbeResponse, error)
 	mustEmbedUnimplementedMailboxServer()
 }
 
@@ -296,6 +311,9 @@ func (UnimplementedMailboxServer) Change(context.Context, *ChangeRequest) (*Chan
 }
 func (UnimplementedMailboxServer) SendAll(context.Context, *SendAllRequest) (*SendAllResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SendAll not implemented")
+}
+func (UnimplementedMailboxServer) Probe(context.Context, *ProbeRequest) (*ProbeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Probe not implemented")
 }
 func (UnimplementedMailboxServer) mustEmbedUnimplementedMailboxServer() {}
 func (UnimplementedMailboxServer) testEmbeddedByValue()                 {}
@@ -512,6 +530,24 @@ func _Mailbox_SendAll_Handler(srv interface{}, ctx context.Context, dec func(int
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Mailbox_Probe_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ProbeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MailboxServer).Probe(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Mailbox_Probe_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MailboxServer).Probe(ctx, req.(*ProbeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Mailbox_ServiceDesc is the grpc.ServiceDesc for Mailbox service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -558,6 +594,10 @@ var Mailbox_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "SendAll",
 			Handler:    _Mailbox_SendAll_Handler,
+		},
+		{
+			MethodName: "Probe",
+			Handler:    _Mailbox_Probe_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -52,7 +52,7 @@ impl Arbitration {
     /// Opens a frame; commands that do not parse are decided in the ledger.
     pub fn open(frame: &[u8], limits: &Limits) -> (Self, Ledger) {
         let parsed = ParsedBatch::open_escalations(frame, limits, "slow");
-        let ledger = parsed.ledger();
+        let ledger = parsed.ledger().tells_places();
         let mut starts = vec![0];
         let mut sum = 0;
         for lane in &parsed.lanes {
@@ -134,18 +134,24 @@ impl Arbitration {
         if known.is_empty() {
             return Ok(Vec::new());
         }
-        let found: Vec<u32> = self
+        let found: Vec<(u32, String)> = self
             .open_members(key, ledger)
-            .filter(|index| {
-                self.fingerprint(*index).is_some_and(|command| known.knows(&command, now_mono_ns))
+            .filter_map(|index| {
+                Some((index, known.knows(&self.fingerprint(index)?, now_mono_ns)?.to_owned()))
             })
             .collect();
-        Ok(ledger.close_indices(found.into_iter(), DUPLICATE, &Hint::default()))
+        Ok(ledger.close_duplicates(found))
+    }
+
+    /// Decides commands as duplicates, each with a word on its first one.
+    pub fn settle_duplicates(&self, ledger: &mut Ledger, found: Vec<(u32, String)>) -> Vec<u8> {
+        ledger.close_duplicates(found)
     }
 
     /// Remembers the deliveries under strict keys. Duplicates of another instance's delivery are not remembered: the
     /// time of that delivery is not known here.
     pub fn remember(&self, ledger: &Ledger, known: &mut Duplicates, until_mono_ns: i64, now_mono_ns: i64) {
+        let places = ledger.places();
         for (key, once) in self.sent.iter().enumerate() {
             if *once != Some(true) {
                 continue;
@@ -154,7 +160,8 @@ impl Arbitration {
                 if ledger.code(*index as usize) == DELIVERED
                     && let Some(command) = self.fingerprint(*index)
                 {
-                    known.remember(&command, until_mono_ns, now_mono_ns);
+                    let first = places.get(index).copied().unwrap_or_default();
+                    known.remember(&command, first, until_mono_ns, now_mono_ns);
                 }
             }
         }

@@ -261,9 +261,11 @@ impl Dispatch {
             let mut duplicates = lock(&self.duplicates);
             // From when it was planned, which is before the authority began to count.
             let until_mono_ns = lessons.planned_mono_ns.saturating_add(self.rules.dedupe_ns);
+            let places = ledger.places();
             for (index, command) in &lessons.strict {
                 if ledger.code(*index as usize) == DELIVERED {
-                    duplicates.remember(command, until_mono_ns, now_mono_ns);
+                    let first = places.get(index).copied().unwrap_or_default();
+                    duplicates.remember(command, first, until_mono_ns, now_mono_ns);
                 }
             }
         }

@@ -53,6 +53,8 @@ pub struct Duplicates {
 struct Seen {
     content: [u8; 16],
     until_mono_ns: i64,
+    /// When it was stored and as which message; empty where that was not told.
+    first: Box<str>,
 }
 
 impl Duplicates {
@@ -60,15 +62,17 @@ impl Duplicates {
         Self { capacity, seen: HashMap::default(), order: VecDeque::new() }
     }
 
-    /// True if exactly this was delivered before. The same id with other contents is for Slow to judge.
-    pub fn knows(&self, command: &Fingerprint, now_mono_ns: i64) -> bool {
+    /// Where the first one is, if exactly this was delivered before. The same id with other contents is for Slow to
+    /// judge.
+    pub fn knows(&self, command: &Fingerprint, now_mono_ns: i64) -> Option<&str> {
         self.seen
             .get(&command.id)
-            .is_some_and(|seen| seen.content == command.content && now_mono_ns < seen.until_mono_ns)
+            .filter(|seen| seen.content == command.content && now_mono_ns < seen.until_mono_ns)
+            .map(|seen| &*seen.first)
     }
 
-    /// It was delivered. When full, the oldest makes room.
-    pub fn remember(&mut self, command: &Fingerprint, until_mono_ns: i64, now_mono_ns: i64) {
+    /// It was delivered; `first` says when and as which message. When full, the oldest makes room.
+    pub fn remember(&mut self, command: &Fingerprint, first: &str, until_mono_ns: i64, now_mono_ns: i64) {
         if self.capacity == 0 || until_mono_ns <= now_mono_ns {
             return;
         }
@@ -77,7 +81,8 @@ impl Duplicates {
             self.forget_oldest();
         }
         self.order.push_back((command.id, until_mono_ns));
-        self.seen.insert(command.id, Seen { content: command.content, until_mono_ns });
+        self.seen
+            .insert(command.id, Seen { content: command.content, until_mono_ns, first: Box::from(first) });
     }
 
     /// Forgets what is over.
@@ -115,28 +120,28 @@ mod tests {
     #[test]
     fn only_the_same_source_id_and_contents_are_a_duplicate() {
         let mut seen = Duplicates::new(10);
-        seen.remember(&of("a/b", 1, "x"), 100, 0);
-        assert!(seen.knows(&of("a/b", 1, "x"), 99));
+        seen.remember(&of("a/b", 1, "x"), "m", 100, 0);
+        assert_eq!(seen.knows(&of("a/b", 1, "x"), 99), Some("m"));
         for other in [of("a/c", 1, "x"), of("a/b", 2, "x"), of("a/b", 1, "y")] {
-            assert!(!seen.knows(&other, 0));
+            assert!(seen.knows(&other, 0).is_none());
         }
-        assert!(!seen.knows(&of("a/b", 1, "x"), 100));
+        assert!(seen.knows(&of("a/b", 1, "x"), 100).is_none());
         let moved = Fingerprint::of(b"a/b", &[1; 16], b"bots", b"ay", b"x");
-        assert!(!seen.knows(&moved, 0));
+        assert!(seen.knows(&moved, 0).is_none());
     }
 
     #[test]
     fn it_never_holds_more_than_it_may() {
         let mut seen = Duplicates::new(3);
         for id in 0..100 {
-            seen.remember(&of("a/b", id, "x"), 100 + i64::from(id), 0);
-            seen.remember(&of("a/b", id, "x"), 100 + i64::from(id), 0);
+            seen.remember(&of("a/b", id, "x"), "m", 100 + i64::from(id), 0);
+            seen.remember(&of("a/b", id, "x"), "m", 100 + i64::from(id), 0);
             assert!(seen.len() <= 3 && seen.order.len() <= 3);
         }
-        assert!(seen.knows(&of("a/b", 99, "x"), 0));
+        assert!(seen.knows(&of("a/b", 99, "x"), 0).is_some());
         seen.forget_until(1000);
         assert!(seen.is_empty());
-        seen.remember(&of("a/b", 1, "x"), 5, 5);
+        seen.remember(&of("a/b", 1, "x"), "m", 5, 5);
         assert!(seen.is_empty());
     }
 }

@@ -3,7 +3,9 @@
 //! It decides each command once. A reply never changes a decision, speaks of commands outside its part,
 //! or ends a batch in which something is still open, whatever numbers it carries.
 
-use super::verdict::{FAIRNESS_VIOLATION, RATE_LIMIT_EXCEEDED, UNDECIDED, is_refusal};
+use std::collections::{HashMap, HashSet};
+
+use super::verdict::{DELIVERED, DUPLICATE, FAIRNESS_VIOLATION, RATE_LIMIT_EXCEEDED, UNDECIDED, is_refusal};
 use super::wire::{
     Field, Fields, Malformed, Value, bytes_field_len, put_bytes, put_number, put_varint, varint_len,
 };
@@ -231,6 +233,11 @@ pub struct Ledger {
     here: Vec<bool>,
     /// Remarks on refused commands, each for itself and its like.
     remarks: Vec<Refusal>,
+    /// Where delivered commands of strict routes are, as a hop told it.
+    places: Vec<(u32, String)>,
+    /// Whether the answers go to a service that remembers them. A producer's are for duplicates alone: it would take
+    /// the place of one command for that of its like.
+    tells_places: bool,
 }
 
 /// A batch is refused for a handful of reasons; a hop that gives a thousand is not quoted.
@@ -248,7 +255,14 @@ impl Ledger {
             frame_code: UNDECIDED,
             here: Vec::new(),
             remarks: Vec::new(),
+            places: Vec::new(),
+            tells_places: false,
         }
+    }
+
+    /// For a service that answers another one of the mesh, which remembers where commands are.
+    pub fn tells_places(self) -> Self {
+        Self { tells_places: true, ..self }
     }
 
     /// For a frame that was refused as a whole: its `opening` is final and carries `code` in a Refusal.
@@ -369,8 +383,16 @@ impl Ledger {
             .collect();
         for refusal in &refusals {
             self.remark(refusal.clone());
+            if refusal.reason == DELIVERED && self.code(refusal.index as usize) == DELIVERED {
+                self.places.push((refusal.index, refusal.detail.clone()));
+            }
         }
         self.settle(&decided, refusals)
+    }
+
+    /// The places of delivered commands by their numbers, as far as they were told.
+    pub fn places(&self) -> HashMap<u32, &str> {
+        self.places.iter().map(|(index, place)| (*index, place.as_str())).collect()
     }
 
     /// Decides everything undecided as `code`.
@@ -384,7 +406,14 @@ impl Ledger {
 
     /// Decides what is undecided as `codes` say, one per command of the batch; 0 says nothing. Each refusal among them
     /// is explained once, for the first command that it is decided about.
-    pub fn decide_each(&mut self, codes: &[u8], explain: impl Fn(u8) -> Refusal) -> Vec<u8> {
+    ///
+    /// `place` has a sentence about where a command is, or its first one if it is a duplicate; it may be empty.
+    pub fn decide_each(
+        &mut self,
+        codes: &[u8],
+        explain: impl Fn(u8) -> Refusal,
+        place: impl Fn(u32) -> String,
+    ) -> Vec<u8> {
         let mut decided = Vec::with_capacity(self.open);
         let mut refusals: Vec<Refusal> = Vec::new();
         let mut explained = [false; 256];
@@ -394,8 +423,27 @@ impl Ledger {
             if decided.len() > before && is_refusal(*code) && !explained[usize::from(*code)] {
                 explained[usize::from(*code)] = true;
                 refusals.push(Refusal { index, ..explain(*code) });
+            } else if decided.len() > before && matches!(*code, DELIVERED | DUPLICATE) {
+                let detail = place(index);
+                if !detail.is_empty() {
+                    refusals.push(Refusal { index, detail, ..Refusal::default() });
+                }
             }
         }
+        self.settle(&decided, refusals)
+    }
+
+    /// Decides commands as duplicates; each comes with the place of its first one.
+    pub fn close_duplicates(&mut self, found: Vec<(u32, String)>) -> Vec<u8> {
+        let mut decided = Vec::with_capacity(found.len());
+        for (index, _) in &found {
+            decide(&mut self.codes, &mut decided, Some(*index), DUPLICATE);
+        }
+        self.note_here(&decided);
+        let refusals = found
+            .into_iter()
+            .map(|(index, detail)| Refusal { index, detail, ..Refusal::default() })
+            .collect();
         self.settle(&decided, refusals)
     }
 
@@ -432,18 +480,26 @@ impl Ledger {
     }
 
     fn remark(&mut self, refusal: Refusal) {
+        // The place of one command is not that of its like.
+        if matches!(refusal.reason, DELIVERED | DUPLICATE) {
+            return;
+        }
         if self.remarks.len() < MAX_REMARKS && (refusal.retry_after_ms != 0 || !refusal.detail.is_empty()) {
             self.remarks.push(refusal);
         }
     }
 
-    fn settle_with_hint(&mut self, decided: &[u32], code: u8, hint: &Hint<'_>) -> Vec<u8> {
+    fn note_here(&mut self, decided: &[u32]) {
         if !decided.is_empty() {
             self.here.resize(self.codes.len(), false);
             for index in decided {
                 self.here[*index as usize] = true;
             }
         }
+    }
+
+    fn settle_with_hint(&mut self, decided: &[u32], code: u8, hint: &Hint<'_>) -> Vec<u8> {
+        self.note_here(decided);
         let told = match code {
             // A producer that is to wait must know it of each command: its batch may be cut apart on the way back.
             RATE_LIMIT_EXCEEDED | FAIRNESS_VIOLATION => decided.len(),
@@ -486,9 +542,31 @@ impl Ledger {
         refusals.retain_mut(|refusal| {
             let place = refusal.index.checked_sub(low).and_then(|place| codes.get(place as usize));
             refusal.reason = place.copied().unwrap_or(UNDECIDED);
-            is_refusal(refusal.reason)
+            match refusal.reason {
+                DELIVERED => self.tells_places && !refusal.detail.is_empty(),
+                DUPLICATE => true,
+                reason => is_refusal(reason),
+            }
         });
+        self.tell_apart(low, &codes, &mut refusals);
         write_verdicts(self.batch_seq, low, &codes, &refusals, last)
+    }
+}
+
+impl Ledger {
+    /// A producer takes a remark for that of all later commands with the same verdict: where one duplicate has a place,
+    /// each has a word of its own, if an empty one.
+    fn tell_apart(&self, low: u32, codes: &[u8], refusals: &mut Vec<Refusal>) {
+        let told: HashSet<u32> =
+            refusals.iter().filter(|one| one.reason == DUPLICATE).map(|one| one.index).collect();
+        if told.is_empty() {
+            return;
+        }
+        let silent = (low..).zip(codes).filter(|(index, code)| **code == DUPLICATE && !told.contains(index));
+        let silent: Vec<Refusal> =
+            silent.map(|(index, code)| Refusal { index, reason: *code, ..Refusal::default() }).collect();
+        refusals.extend(silent);
+        refusals.sort_by_key(|one| one.index);
     }
 }
 
@@ -515,6 +593,52 @@ mod tests {
 
     fn read(frame: &[u8]) -> Reply {
         Reply::read(frame).unwrap()
+    }
+
+    fn nothing(_: u8) -> Refusal {
+        Refusal::default()
+    }
+
+    /// Index, reason and detail of each remark.
+    fn told(answer: &[u8]) -> Vec<(u32, u8, String)> {
+        read(answer).refusals.into_iter().map(|one| (one.index, one.reason, one.detail)).collect()
+    }
+
+    #[test]
+    fn where_a_command_is_goes_as_far_as_the_service_that_remembers_it() {
+        let mut mailbox = Ledger::new(1, 3).tells_places();
+        let answer = mailbox.decide_each(&[DELIVERED, DUPLICATE, DELIVERED], nothing, |index| {
+            if index < 2 { format!("at {index}") } else { String::new() }
+        });
+        let both = [(0, DELIVERED, "at 0".to_owned()), (1, DUPLICATE, "at 1".to_owned())];
+        assert_eq!(told(&answer), both);
+        let mut slow = Ledger::new(2, 3).tells_places();
+        slow.add_part(Part::of(vec![0, 1, 2]));
+        assert_eq!(told(&slow.merge(0, 0, &read(&answer))), both);
+        assert_eq!(slow.places(), HashMap::from([(0, "at 0")]));
+        assert!(slow.remarks().is_empty(), "one command's place is no remark on its like");
+        // A producer takes a remark for that of all later ones with the same verdict.
+        let mut fast = Ledger::new(3, 3);
+        fast.add_part(Part::of(vec![0, 1, 2]));
+        assert_eq!(told(&fast.merge(0, 0, &read(&answer))), both[1..]);
+        assert_eq!(fast.places(), HashMap::from([(0, "at 0")]));
+    }
+
+    #[test]
+    fn a_duplicate_whose_first_is_not_known_gets_no_others_place() {
+        let mut ledger = Ledger::new(1, 4);
+        ledger.refuse(3, DUPLICATE);
+        let answer = ledger.close_duplicates(vec![(0, "first".to_owned()), (1, String::new())]);
+        assert_eq!(told(&answer), [(0, DUPLICATE, "first".to_owned()), (1, DUPLICATE, String::new())]);
+        ledger.explain(Refusal {
+            index: 2,
+            reason: DUPLICATE,
+            detail: "second".into(),
+            ..Refusal::default()
+        });
+        ledger.refuse(2, DUPLICATE);
+        let both = [(2, DUPLICATE, "second".to_owned()), (3, DUPLICATE, String::new())];
+        assert_eq!(told(&ledger.opening()), both);
     }
 
     #[test]
@@ -626,14 +750,17 @@ mod tests {
         let mut ledger = Ledger::new(1, 6);
         ledger.refuse(0, MALFORMED);
         let explain = |code| Refusal { retry_after_ms: u32::from(code), ..Refusal::default() };
-        let answer =
-            read(&ledger.decide_each(&[DELIVERED, DUPLICATE, SATURATED, 0, SATURATED, CONFLICT, 9], explain));
+        let answer = read(&ledger.decide_each(
+            &[DELIVERED, DUPLICATE, SATURATED, 0, SATURATED, CONFLICT, 9],
+            explain,
+            |_| String::new(),
+        ));
         assert_eq!((answer.first, answer.last), (1, false));
         assert_eq!(answer.codes, [DUPLICATE, SATURATED, 0, SATURATED, CONFLICT]);
         let told: Vec<_> =
             answer.refusals.iter().map(|one| (one.index, one.reason, one.retry_after_ms)).collect();
         assert_eq!(told, [(2, SATURATED, 70), (5, CONFLICT, 71)]);
-        assert!(read(&ledger.decide_each(&[DELIVERED; 6], explain)).last);
+        assert!(read(&ledger.decide_each(&[DELIVERED; 6], explain, |_| String::new())).last);
     }
 
     #[test]

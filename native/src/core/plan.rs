@@ -279,9 +279,17 @@ impl Sorting<'_> {
                 Some(Way::Strict(slow)) => {
                     asked += 1;
                     let command = fingerprint(self.frame, parsed, index, item);
-                    if seen.as_ref().is_some_and(|seen| seen.knows(&command, self.now_mono_ns)) {
+                    let first = seen.as_ref().and_then(|seen| seen.knows(&command, self.now_mono_ns));
+                    if let Some(first) = first {
                         known += 1;
                         self.refused.push((index, DUPLICATE));
+                        let detail = first.to_owned();
+                        self.explained.push(Refusal {
+                            index,
+                            reason: DUPLICATE,
+                            detail,
+                            ..Refusal::default()
+                        });
                     } else {
                         self.lessons.strict.push((index, command));
                         add(&mut self.cold, slow, parsed, index, item);

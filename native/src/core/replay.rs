@@ -123,6 +123,7 @@ struct Entry {
     key: Key,
     payload: [u8; 8],
     msg_id: u64,
+    at_ns: i64,
     /// The tick after which it is forgotten.
     until: u32,
     owner: u32,
@@ -136,7 +137,8 @@ struct Owner {
 /// Place of the first message with a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum First {
-    Stored(u64),
+    /// Its id, and when it was stored.
+    Stored(u64, i64),
     /// In the same call: batch, and position among its new messages.
     Here(u32, u32),
 }
@@ -307,7 +309,7 @@ impl ReplayWindow {
         let found = &mut sifted[batch];
         let known = match self.find(&key) {
             _ if key == KEYLESS => None,
-            Some(entry) => Some((First::Stored(entry.msg_id), entry.payload)),
+            Some(entry) => Some((First::Stored(entry.msg_id, entry.at_ns), entry.payload)),
             None => let_in.here.get(&key).map(|(batch, at, held)| (First::Here(*batch, *at), *held)),
         };
         let code = match known {
@@ -335,6 +337,13 @@ impl ReplayWindow {
         code
     }
 
+    /// The first message with a key, while it is known.
+    pub fn first(&self, column: &[u8], now_ns: i64) -> Option<(u64, i64)> {
+        let key = split(column.get(..COLUMN)?).0;
+        let end = |until: u32| self.base_ns.unwrap_or(0).saturating_add(i64::from(until) * TICK_NS);
+        self.find(&key).filter(|held| end(held.until) >= now_ns).map(|held| (held.msg_id, held.at_ns))
+    }
+
     /// Remembers messages 0, 1, … of a stored batch for `window_ns` from `at_ns` on.
     ///
     /// Neither capacity nor shares are looked at: what is stored must be known.
@@ -355,7 +364,7 @@ impl ReplayWindow {
             };
             last = Some((self.rows[owner as usize].0, owner));
             let msg_id = batch_id.wrapping_mul(MESSAGES_PER_BATCH).wrapping_add(number);
-            self.put(Entry { key, payload, msg_id, until, owner });
+            self.put(Entry { key, payload, msg_id, at_ns, until, owner });
             keys.push(key);
         }
         if !keys.is_empty() {
@@ -493,7 +502,7 @@ fn finish(batches: &[Asked<'_>], sifted: &mut [Sifted]) {
         sifted.iter().map(|found| found.codes.iter().map(|code| *code == DELIVERED).collect()).collect();
     for found in sifted {
         found.firsts.retain_mut(|(_, first)| match first {
-            First::Stored(_) => true,
+            First::Stored(..) => true,
             First::Here(batch, at) => {
                 let (batch, index) = (*batch as usize, *at as usize);
                 *at = ranks[batch][index];
@@ -548,7 +557,7 @@ mod tests {
         for now in [0, 299 * S, 300 * S] {
             let found = window.sift(&[&first, &other].map(|one| Asked::ungrouped(one)), now, false);
             assert_eq!((found[0].codes[0], found[1].codes[0]), (DUPLICATE, CONFLICT));
-            assert_eq!(found[0].firsts, [(0, First::Stored(5 * 1024))]);
+            assert_eq!(found[0].firsts, [(0, First::Stored(5 * 1024, 0))]);
             assert!(found[0].columns.is_empty() && found[0].fresh == 0);
         }
         assert_eq!(codes(&mut window, &first, 300 * S + TICK_NS + 1), [DELIVERED]);
@@ -622,7 +631,7 @@ mod tests {
         window.remember(&key, 2, 2 * S, 10 * S);
         assert_eq!(window.len(), 1);
         let found = window.sift(&[Asked::ungrouped(&key)], 9 * S, false).remove(0);
-        assert_eq!((found.codes[0], found.firsts[0].1), (DUPLICATE, First::Stored(2048)));
+        assert_eq!((found.codes[0], found.firsts[0].1), (DUPLICATE, First::Stored(2048, 2 * S)));
         assert_eq!(window.len(), 1);
     }
 
@@ -661,12 +670,12 @@ mod tests {
         assert_eq!(found[1].codes, [DELIVERED, CONFLICT, DELIVERED, DUPLICATE, DELIVERED]);
         assert_eq!((found[0].fresh, found[1].fresh), (2, 3));
         assert_eq!(found[0].columns, [one, two].concat());
-        assert_eq!(found[1].firsts, [(1, First::Stored(7 * 1024)), (3, First::Stored(7 * 1024))]);
+        assert_eq!(found[1].firsts, [(1, First::Stored(7 * 1024, 0)), (3, First::Stored(7 * 1024, 0))]);
         window.remember(&found[1].columns, 8, S, 300 * S);
         assert_eq!(window.len(), 2, "what has no key is not remembered");
         assert_eq!(codes(&mut window, &column("a/b", "three", "x"), S), [DUPLICATE]);
         let third = Asked::ungrouped(&old);
-        assert_eq!(window.sift(&[third], S, false)[0].firsts, [(0, First::Stored(7 * 1024))]);
+        assert_eq!(window.sift(&[third], S, false)[0].firsts, [(0, First::Stored(7 * 1024, 0))]);
     }
 
     #[test]

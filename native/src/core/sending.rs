@@ -58,7 +58,7 @@ impl Sending {
             let ledger = Ledger::refused_frame(header.batch_seq, frame_code);
             return (Self { header, frame_code, topics: Vec::new() }, ledger);
         }
-        let mut ledger = Ledger::new(header.batch_seq, count);
+        let mut ledger = Ledger::new(header.batch_seq, count).tells_places();
         let mut first = 0;
         for topic in &topics {
             let count = topic.count as u32;

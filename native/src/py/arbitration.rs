@@ -184,6 +184,11 @@ impl Arbitration {
         Ok(PyBytes::new(py, &answer))
     }
 
+    fn settle_duplicates<'py>(&self, py: Python<'py>, found: Vec<(u32, String)>) -> Bound<'py, PyBytes> {
+        let inner = lock(&self.inner);
+        PyBytes::new(py, &inner.settle_duplicates(&mut self.ledger.get().lock(), found))
+    }
+
     fn remember(&self, py: Python<'_>, known: &Committed, until_mono_ns: i64, now_mono_ns: i64) {
         let ledger = self.ledger.get();
         py.detach(|| {

@@ -9,6 +9,7 @@ use pyo3::types::PyBytes;
 
 use super::lock;
 use crate::core::ledger as core;
+use crate::core::timestamp;
 use crate::core::verdict::UNDECIDED;
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -77,11 +78,13 @@ impl Ledger {
         Ok(PyBytes::new(py, &self.lock().close(code, retry_after_ms, detail)))
     }
 
+    #[pyo3(signature = (codes, hints, places = None))]
     fn decide_each<'py>(
         &self,
         py: Python<'py>,
         codes: &[u8],
         hints: HashMap<u8, (u32, String)>,
+        places: Option<&[u8]>,
     ) -> Bound<'py, PyBytes> {
         let explain = |code: u8| match hints.get(&code) {
             Some((retry_after_ms, detail)) => core::Refusal {
@@ -91,7 +94,8 @@ impl Ledger {
             },
             None => core::Refusal::default(),
         };
-        PyBytes::new(py, &self.lock().decide_each(codes, explain))
+        let places = places.unwrap_or_default();
+        PyBytes::new(py, &self.lock().decide_each(codes, explain, |index| place(places, index as usize)))
     }
 
     #[allow(clippy::too_many_arguments)] // The stub's signature.
@@ -109,6 +113,23 @@ impl Ledger {
         let answer = self.lock().close_part(part, first, count, code, retry_after_ms, detail);
         Ok(PyBytes::new(py, &answer))
     }
+}
+
+/// The sentence of one row of `places`: a message's id and when it was stored, 0 where that is not known.
+fn place(places: &[u8], index: usize) -> String {
+    let Some(row) = places.get(index * 16..index * 16 + 16) else { return String::new() };
+    let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| row[at + byte]));
+    let (message, stored_unix_ns) = (number(0), number(8) as i64);
+    if message == 0 {
+        return String::new();
+    }
+    if stored_unix_ns <= 0 {
+        return format!("Stored as message {message}, before the mailbox last started.");
+    }
+    let stored = timestamp::format(stored_unix_ns);
+    // Milliseconds are enough for people.
+    let stored = std::str::from_utf8(&stored[..23]).unwrap_or_default();
+    format!("Stored at {stored}Z as message {message}.")
 }
 
 /// 0 decides nothing: a caller who closes with it would wait for ever.

@@ -55,15 +55,16 @@ impl ReplayWindow {
                 Some(cut) => (PyBytes::new(py, &found.columns), PyBytes::new(py, &cut)),
                 None => (keys.clone(), runs.clone()),
             };
-            let mut firsts = Vec::with_capacity(found.firsts.len() * 16);
+            let mut firsts = Vec::with_capacity(found.firsts.len() * 24);
             for (index, first) in &found.firsts {
-                let (batch, at) = match first {
-                    First::Stored(msg_id) => (-1, *msg_id),
-                    First::Here(batch, at) => (*batch as i32, u64::from(*at)),
+                let (batch, at, stored_ns) = match first {
+                    First::Stored(msg_id, stored_ns) => (-1, *msg_id, *stored_ns),
+                    First::Here(batch, at) => (*batch as i32, u64::from(*at), now_ns),
                 };
                 firsts.extend_from_slice(&index.to_le_bytes());
                 firsts.extend_from_slice(&batch.to_le_bytes());
                 firsts.extend_from_slice(&at.to_le_bytes());
+                firsts.extend_from_slice(&stored_ns.to_le_bytes());
             }
             let (codes, firsts) = (PyBytes::new(py, &found.codes), PyBytes::new(py, &firsts));
             told.push((codes, found.fresh, keys, runs, firsts));
@@ -82,6 +83,10 @@ impl ReplayWindow {
         whole(Asked::ungrouped(keys))?;
         py.detach(|| lock(&self.inner).remember(keys, batch_id, at_ns, window_ns));
         Ok(())
+    }
+
+    fn first(&self, key: &[u8], now_ns: i64) -> Option<(u64, i64)> {
+        lock(&self.inner).first(key, now_ns)
     }
 
     fn room_in_ms(&self) -> u32 {

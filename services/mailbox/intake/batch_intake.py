@@ -6,6 +6,8 @@ peer twice.
 
 from __future__ import annotations
 
+import struct
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +17,7 @@ from services.mailbox.intake.commits import Commits, Committed, Outcome
 from services.mailbox.settle.settlements import Burials, Settlements
 from services.mailbox.state.bounds import TENANT_SHARE
 from services.mailbox.state.delivery import Delivery
+from services.mailbox.state.receipts import ID_STRIDE
 from services.mailbox.state.topics import MILLISECOND
 from snavio.clock import Clock
 from snavio.domain.directory.topic_rule import BOUNDS
@@ -22,7 +25,15 @@ from snavio.domain.verdict import Verdict
 from snavio.errors import Saturated, SnavioError, Unavailable
 from snavio.hop.ledger_part import nothing_delivered, rest_unknown
 from snavio.host.background import background
-from snavio.native import MESH_BATCH_BYTES, MESH_BATCH_COMMANDS, Ledger, Sending, shard_of, slice_runs
+from snavio.native import (
+    MESH_BATCH_BYTES,
+    MESH_BATCH_COMMANDS,
+    Ledger,
+    Sending,
+    replay_keys,
+    shard_of,
+    slice_runs,
+)
 from snavio.ports.mailbox_store import (
     KEY_BYTES,
     MAX_ROW_MESSAGES,
@@ -41,6 +52,8 @@ DEFAULT_BUDGET_MS = 5000
 MAX_TOPIC_CHARACTERS = 256
 FULL_RETRY_MS = 1000
 _SIGNED_LIMIT = 1 << 63
+FIRST = struct.Struct("<IiQq")
+"""Of `Recognised.findings`: where the first message with a key is; see ReplayWindow.sift."""
 _OWNERS_SHARE = f"{TENANT_SHARE}: The topic's owner has used up its share."
 LONGEST_REPLAY_MS = BOUNDS["replay_ms"][1]
 
@@ -256,6 +269,15 @@ class BatchIntake:
         """A command has no key of its own to be sharded by."""
         return shard_of(topic, self._delivery.policies.of(topic).shards)
 
+    def room(self, topic: str) -> tuple[int, str]:
+        """Messages that still fit into a topic, and why none does."""
+        return self._delivery.topics.room(topic, self._shard(topic))
+
+    def first(self, topic: str, source: str, command_id: str) -> tuple[int, int] | None:
+        """The message that was stored under an id, and when, while the id is remembered."""
+        key = replay_keys(self._store.replay_secret, topic, source, [(command_id.encode(), b"")])
+        return self._store.first(key, now_unix_ns=self._clock.unix_ns())
+
     def _heard(
         self,
         send: Send,
@@ -290,11 +312,12 @@ class BatchIntake:
         assert recognised is not None
         if not recognised.findings:
             return ledger.close(Verdict.DELIVERED, 0, "")
+        places = _places(outcome, ledger.count)
         hints: dict[int, tuple[int, str]] = {
             Verdict.SATURATED: (recognised.retry_after_ms, "The replay window holds all the keys it may."),
             Verdict.CONFLICT: (0, "The id was used for another command."),
         }
-        return ledger.decide_each(recognised.send.codes, hints)
+        return ledger.decide_each(recognised.send.codes, hints, places)
 
     def decided(self, batches: Sequence[NewBatch]) -> None:
         """These batches, as they were handed to the store, are not on their way any more."""
@@ -352,6 +375,34 @@ def _together(answers: list[bytes]) -> bytes:
     )
     serialised: bytes = whole.SerializeToString()
     return serialised
+
+
+def _places(committed: Committed, count: int) -> bytes:
+    """The message that each command with a key is, or of which it is a duplicate, for `Ledger.decide_each`."""
+    assert committed.recognised is not None
+    recognised, stored = committed.recognised, committed.stored_unix_ns
+    # Interleaved: id, time, id, time.
+    told = array("q", bytes(16 * count))
+    new = zip(recognised.send.batches, committed.ids, strict=True)
+    own_ids = iter([batch_id for batch, batch_id in new if batch.keys is not None])
+    for batch, codes, firsts in recognised.findings:
+        begin, fresh = 2 * batch.first, codes.count(Verdict.DELIVERED)
+        if fresh:
+            first = next(own_ids) * ID_STRIDE
+            own = range(first, first + fresh)
+            if fresh == batch.count:
+                told[begin : begin + 2 * fresh : 2] = array("q", own)
+                told[begin + 1 : begin + 2 * fresh : 2] = array("q", [stored]) * fresh
+            else:
+                places = [place for place, code in enumerate(codes) if code == Verdict.DELIVERED]
+                for place, msg_id in zip(places, own, strict=True):
+                    told[begin + 2 * place], told[begin + 2 * place + 1] = msg_id, stored
+        for index, number, at, at_ns in FIRST.iter_unpack(firsts):
+            place = begin + 2 * index
+            if codes[index] == Verdict.DUPLICATE:
+                told[place] = at if number < 0 else committed.keyed_ids[number] * ID_STRIDE + at
+                told[place + 1] = recognised.stored_unix_ns(at_ns) if number < 0 else stored
+    return told.tobytes()
 
 
 def _remembered(ledger: Ledger, recalled: bytes | Recall) -> bytes:

@@ -7,11 +7,10 @@ answers before the fsync.
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Sequence
 
 from services.mailbox.access.quotas import QuotaTake
-from services.mailbox.intake.batch_intake import Admits
+from services.mailbox.intake.batch_intake import FIRST, Admits
 from services.mailbox.intake.commits import Commits, Committed
 from services.mailbox.intake.send_commit import SendCommit
 from services.mailbox.state.delivery import Delivery
@@ -37,7 +36,6 @@ MAX_REQUEST_BYTES = 1 << 20
 _NAME = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _OWN = re.compile(rf"({_NAME})/own/[a-z0-9][a-z0-9._-]{{0,127}}")
 _ROUTE = re.compile(rf"{_NAME}/[a-z0-9][a-z0-9._-]{{0,127}}")
-_FIRST = struct.Struct("<IiQ")
 _NEW = Verdict.DELIVERED
 
 
@@ -174,7 +172,7 @@ def ids_of(send: Send, committed: Committed) -> list[int]:
         _, codes, firsts = next(found)
         own = iter(range(next(stored) * ID_STRIDE, 1 << 64)) if _NEW in codes else iter(())
         ids = [next(own) if code == _NEW else 0 for code in codes]
-        for index, number, at in _FIRST.iter_unpack(firsts):
+        for index, number, at, _ in FIRST.iter_unpack(firsts):
             if codes[index] == Verdict.DUPLICATE:
                 ids[index] = at if number < 0 else committed.keyed_ids[number] * ID_STRIDE + at
         told += ids

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
 from services.mailbox.delivery.topic_locks import TopicLocks
-from services.mailbox.oversight.listing import ALL_STATES, Chosen, Filter, Listing, SeenMessage
+from services.mailbox.oversight.listing import Chosen, Filter, Listing, SeenMessage
 from services.mailbox.settle.changes import CHANGES, MessageOperation, Order, change, changeable
 from services.mailbox.settle.settlements import Settlements
 from services.mailbox.state.batch import Batch
@@ -23,7 +23,7 @@ from services.mailbox.state.delivery import Delivery
 from services.mailbox.state.receipts import ID_STRIDE
 from services.mailbox.state.settling import Settling
 from snavio.clock import Clock
-from snavio.domain.message import MessageState, bounded
+from snavio.domain.message import KEPT_STATES, MessageState, bounded
 from snavio.errors import BadRequest, Conflict, NotFound, Saturated
 from snavio.ports.mailbox_store import BatchRecord, MailboxStore
 
@@ -47,7 +47,7 @@ class RequestedChange:
 
     def order(self, *, now_unix_ns: int, age_ns: int) -> Order:
         """The change to make."""
-        states = self.wanted.states if self.wanted is not None else ALL_STATES
+        states = self.wanted.states if self.wanted is not None else KEPT_STATES
         return Order(self.operation, states, bounded(self.reason), now_unix_ns, age_ns)
 
 
@@ -242,4 +242,4 @@ def _lowest(bits: int, most: int) -> int:
 
 def purgeable(states: frozenset[MessageState]) -> bool:
     """True when a purge may go by these states: all of them by default would be a slip of the hand."""
-    return states != ALL_STATES and bool(states & CHANGES[MessageOperation.PURGE])
+    return states != KEPT_STATES and bool(states & CHANGES[MessageOperation.PURGE])

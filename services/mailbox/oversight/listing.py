@@ -16,22 +16,13 @@ from services.mailbox.state.batch import Batch
 from services.mailbox.state.delivery import Delivery
 from services.mailbox.state.ranges import ones
 from services.mailbox.state.receipts import ID_STRIDE
-from snavio.domain.message import MessageState
+from snavio.domain.message import KEPT_STATES, MessageState
 from snavio.domain.varint import varint
 from snavio.errors import IntegrityError, NotFound, Unreadable
 from snavio.native import Received, read_leased_batches
 from snavio.ports.mailbox_store import BatchRecord, Damaged, MailboxStore
 from snavio.v1.mailbox_pb2 import LeasedBatch, ReceiveResponse
 
-ALL_STATES = frozenset(
-    {
-        MessageState.READY,
-        MessageState.INFLIGHT,
-        MessageState.DELIVERED,
-        MessageState.DEAD,
-        MessageState.CANCELED,
-    }
-)
 PAGE_BATCHES = 256
 MOST_BATCHES = 4096
 """Looked at for one page; a page may end before it is full."""
@@ -48,7 +39,7 @@ T = TypeVar("T")
 class Filter:
     """Which messages. Empty texts and zeros do not matter."""
 
-    states: frozenset[MessageState] = ALL_STATES
+    states: frozenset[MessageState] = KEPT_STATES
     stored_from_unix_ns: int = 0
     stored_before_unix_ns: int = 0
     source: str = ""

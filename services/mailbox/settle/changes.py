@@ -18,7 +18,7 @@ from services.mailbox.state.leases import RangeLease
 from services.mailbox.state.ranges import ones, zeros
 from services.mailbox.state.settling import FIRST, Retrying, Settling
 from services.mailbox.state.states import Verb
-from snavio.domain.message import MessageEnding, MessageState
+from snavio.domain.message import KEPT_STATES, MessageEnding, MessageState
 
 
 class MessageOperation(IntEnum):
@@ -37,15 +37,7 @@ CHANGES: Final[Mapping[MessageOperation, frozenset[MessageState]]] = MappingProx
         MessageOperation.REQUEUE: frozenset(
             {MessageState.READY, MessageState.DELIVERED, MessageState.DEAD, MessageState.CANCELED}
         ),
-        MessageOperation.PURGE: frozenset(
-            {
-                MessageState.READY,
-                MessageState.INFLIGHT,
-                MessageState.DELIVERED,
-                MessageState.DEAD,
-                MessageState.CANCELED,
-            }
-        ),
+        MessageOperation.PURGE: KEPT_STATES,
     }
 )
 """The states that each operation changes."""

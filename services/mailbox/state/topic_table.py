@@ -14,6 +14,7 @@ from services.mailbox.state.bounds import MailboxShares
 from services.mailbox.state.ordering import Ordering
 from services.mailbox.state.topics import MILLISECOND, Counts, Limits, Topic
 from snavio.clock import Clock
+from snavio.domain.directory import WhenFull
 from snavio.errors import Saturated
 from snavio.ports.mailbox_store import BatchRecord, TopicRecord
 
@@ -77,10 +78,10 @@ class TopicTable:
     def full(self, name: str, messages: int, shard: int) -> Saturated:
         """What to say of so many messages for which a shard has no room; it counts them as rejected."""
         self.rejected["shard-full"] += messages
-        return Saturated(
-            f"The topic {name} is full: it holds {self._held(name, shard)} of {self.capacity(name)} messages.",
-            retry_after_ms=self.limits.retry_after_ms,
-        )
+        return Saturated(self._full(name, shard), retry_after_ms=self.limits.retry_after_ms)
+
+    def _full(self, name: str, shard: int) -> str:
+        return f"The topic {name} is full: it holds {self._held(name, shard)} of {self.capacity(name)} messages."
 
     def _held(self, name: str, shard: int) -> int:
         topic = self.by_name.get(name)
@@ -112,6 +113,20 @@ class TopicTable:
                 raise
             topic = self.by_name[name] = Topic(name)
         topic.add(messages, shard)
+
+    def room(self, name: str, shard: int = 0) -> tuple[int, str]:
+        """Messages that still fit, and the refusal that one more would get; nothing is taken up."""
+        topic, tenant = self.by_name.get(name), name.partition("/")[0]
+        left = max(0, -self.surplus(name, 0, shard))
+        if not left and self._when_full(name) == WhenFull.BURY_OLDEST.label:
+            left = self.capacity(name)
+        if not left:
+            return 0, self._full(name, shard)
+        if not self.shares.stored.shares.room(tenant):
+            return 0, str(self.shares.stored.shares.saturated(tenant))
+        if topic is None and not self.shares.topics.room(tenant):
+            return 0, str(self.shares.topics.saturated(tenant))
+        return left, ""
 
     def decided(self, name: str, size: int) -> None:
         """Stop counting bytes that were reserved: the store has them and counts them itself, or they were refused."""

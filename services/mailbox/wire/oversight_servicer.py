@@ -10,11 +10,11 @@ from typing import Any
 
 from services.mailbox.access.capabilities import Capabilities
 from services.mailbox.oversight.change_requests import Oversight, RequestedChange, purgeable
-from services.mailbox.oversight.listing import ALL_STATES, Filter, Listing, SeenMessage
+from services.mailbox.oversight.listing import Filter, Listing, SeenMessage
 from services.mailbox.settle.changes import MessageOperation
 from snavio.domain import caveat
 from snavio.domain.identity import Identity, IdentityKind
-from snavio.domain.message import MAX_REASON_BYTES, MessageState
+from snavio.domain.message import KEPT_STATES, MAX_REASON_BYTES, MessageState
 from snavio.errors import BadRequest, NotAllowed, NotFound
 from snavio.rpc.server import Call, Methods
 from snavio.v1 import mailbox_pb2 as wire
@@ -107,7 +107,7 @@ def read_filter(asked: Any) -> Filter:
     if MessageState.PURGED in states:
         raise BadRequest("filter.state: purged messages are gone.", reason="filter")
     return Filter(
-        states=states or ALL_STATES,
+        states=states or KEPT_STATES,
         stored_from_unix_ns=asked.stored_from_unix_ns,
         stored_before_unix_ns=asked.stored_before_unix_ns,
         source=asked.source,

@@ -37,6 +37,8 @@ from snavio.v1.mailbox_pb2 import (
     AckRequest,
     ExtendRequest,
     NackRequest,
+    ProbeRequest,
+    ProbeResponse,
     ReceiveRequest,
     SettleResponse,
     StatsRequest,
@@ -100,6 +102,7 @@ class MailboxServicer:
         methods.unary(SERVICE + "Ack", self.ack, AckRequest, strict=True)
         methods.unary(SERVICE + "Nack", self.nack, NackRequest, strict=True)
         methods.unary(SERVICE + "Extend", self.extend, ExtendRequest, strict=True)
+        methods.unary(SERVICE + "Probe", self.probe, ProbeRequest, strict=True)
         methods.unary(SERVICE + "Stats", self.stats, StatsRequest, strict=True)
         return methods
 
@@ -275,6 +278,20 @@ class MailboxServicer:
             add=request.add,
         )
         return SettleResponse(codes=codes)
+
+    async def probe(self, request: Any, call: Call) -> ProbeResponse:
+        """Tell of the room that a command to a topic would meet, and of its id."""
+        self._capabilities.check(call, Operation.SEND, None)
+        room, full = self._intake.room(request.topic)
+        counts = self._delivery.topics.counts(request.topic)
+        answer = ProbeResponse(
+            waiting=counts.ready + counts.inflight if counts is not None else 0, room=room, full=full
+        )
+        if request.command_id:
+            first = self._intake.first(request.topic, request.source, request.command_id)
+            if first is not None:
+                answer.first_msg_id, answer.first_stored_unix_ns = first
+        return answer
 
     async def stats(self, request: Any, call: Call) -> StatsResponse:
         """Counts of one topic, or of all that the caller may see."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from services.registry.reads.live_gates import LiveGates, clock_gate, slow_gates
-from services.registry.reads.preflight import Facts, gates, sight_of
+from services.registry.reads.preflight import Facts, KeyStanding, gates, sight_of
 from services.registry.signer.signer_calls import SignerCalls
 from snavio.clock import Clock
 from snavio.domain.identity import Identity
@@ -33,15 +33,16 @@ class Forecast:
         version: int,
         provided: frozenset[str] = frozenset(),
         caller_unix_ns: int = 0,
+        command_id: str = "",
     ) -> wire.CheckResponse:
         """The decision; NotAllowed for a reader whom the command does not concern. `provided` surely have keys."""
         now = self.clock.unix_ns()
         sight = sight_of(reader, facts)
-        reports = list(gates(facts, sight, has_keys=await self._has_keys(facts, provided)))
+        reports = list(gates(facts, sight, keys=await self._keys(facts, provided)))
         reports += clock_gate(caller_unix_ns, now)
         if all(report.verdict is Verdict.DELIVERED for report in reports):
             # A command that is refused before would never get there.
-            reports += slow_gates(await self.live.forecast(facts), facts, sight)
+            reports += slow_gates(await self.live.forecast(facts, command_id=command_id), facts, sight)
         failing = next((report for report in reports if report.verdict is not Verdict.DELIVERED), None)
         return wire.CheckResponse(
             version=version,
@@ -60,8 +61,8 @@ class Forecast:
             acl_version=facts.acl_version,
         )
 
-    async def _has_keys(self, facts: Facts, provided: frozenset[str]) -> bool | None:
+    async def _keys(self, facts: Facts, provided: frozenset[str]) -> KeyStanding | None:
         if facts.source in provided:
-            return True
+            return KeyStanding(known=True)
         # A source that is not registered has no keys; Signer need not be asked about strangers' words.
-        return await self.trust.has_keys(facts.source) if facts.service is not None else False
+        return await self.trust.key_state(facts.source) if facts.service is not None else KeyStanding()

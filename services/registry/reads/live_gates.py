@@ -10,6 +10,7 @@ from typing import Final
 
 from services.registry.reads.preflight import Facts, GateReport, GateState, ReaderRights
 from snavio.clock import Clock
+from snavio.domain.directory import DedupeMode
 from snavio.domain.verdict import Verdict
 from snavio.errors import SnavioError
 from snavio.rpc.channel import MeshChannel
@@ -17,7 +18,7 @@ from snavio.v1 import slow_pb2 as wire
 
 WINDOW_NS: Final = 60 * 1_000_000_000
 """The default of `[shield] window_ms`."""
-CALL_SECONDS: Final = 1.0
+CALL_SECONDS: Final = 3.0
 
 
 class LiveGates:
@@ -28,15 +29,28 @@ class LiveGates:
         self._clock = clock
         self._silent_until_mono_ns = 0
 
-    async def forecast(self, facts: Facts) -> wire.ForecastResponse | None:
+    async def forecast(self, facts: Facts, *, command_id: str = "") -> wire.ForecastResponse | None:
         """None where Slow could not be asked."""
         if self._clock.mono_ns() < self._silent_until_mono_ns:
             return None
-        request = wire.ForecastRequest(source=facts.source, target=facts.target, name=facts.name)
+        request = wire.ForecastRequest(
+            source=facts.source, target=facts.target, name=facts.name, command_id=command_id
+        )
         try:
-            return await self._slow.call(
+            told = await self._slow.call(
                 "/snavio.v1.Slow/Forecast", request, wire.ForecastResponse, timeout_s=CALL_SECONDS
             )
+            if not told.routed and facts.route is not None:
+                # A route that a dry run would write: its queue can be looked at all the same.
+                told.queue.CopyFrom(
+                    await self._slow.call(
+                        "/snavio.v1.Slow/ExamineQueue",
+                        wire.ExamineQueueRequest(queue_kind=facts.route.queue_kind, topic=facts.route.topic),
+                        wire.QueueForecast,
+                        timeout_s=CALL_SECONDS,
+                    )
+                )
+            return told
         except SnavioError:
             self._silent_until_mono_ns = self._clock.mono_ns() + int(CALL_SECONDS * 1e9)
             return None
@@ -68,26 +82,63 @@ def slow_gates(
         for gate in ("permits", "queue"):
             yield GateReport(gate, GateState.UNKNOWN, "Slow could not be asked.", "Try again soon.")
         return
-    if not forecast.routed:
-        yield GateReport("queue", GateState.UNKNOWN, "The route is not written yet.")
-        return
     if not (sight.owner or sight.operator or facts.allowed):
         # How much others have used is for those who may use the route.
         for gate in ("permits", "queue"):
             yield GateReport(gate, GateState.HIDDEN, "Not yours to see.")
         return
-    yield from _permits(forecast)
-    if forecast.queue_connected:
-        waits = f" {forecast.waiting} commands of the source wait at Slow." if forecast.waiting else ""
-        yield GateReport("queue", GateState.PASSES, f"The queue can be reached.{waits}")
+    yield from _id(forecast, facts, sight)
+    if forecast.routed:
+        yield from _permits(forecast)
+    yield _queue(forecast, sight)
+
+
+def _id(forecast: wire.ForecastResponse, facts: Facts, sight: ReaderRights) -> Iterator[GateReport]:
+    if facts.route is None or facts.route.dedupe_mode is not DedupeMode.STRICT:
+        return
+    if not forecast.HasField("id"):
+        words = "Strict: each id is delivered once. `--id` tells what one would meet."
+        yield GateReport("id", GateState.NOTE, words)
+        return
+    if not (sight.sender or sight.operator):
+        # What others have sent under which id is between them and the queue.
+        yield GateReport("id", GateState.HIDDEN, "Not yours to see.")
+        return
+    verdict, detail = Verdict(forecast.id.verdict), forecast.id.detail
+    if verdict is Verdict.DELIVERED:
+        yield GateReport("id", GateState.PASSES, "The id is new.")
+    elif verdict is Verdict.DUPLICATE:
+        said = f"The id was used: the same command is a duplicate, another one a conflict. {detail}"
+        yield GateReport("id", GateState.NOTE, said)
     else:
-        # A queue that was never tried looks the same as one that is away: no reason to say that a command would fail.
-        yield GateReport(
+        wait = f"Again in {forecast.id.retry_after_ms / 1000:.1f} s." if forecast.id.retry_after_ms else ""
+        yield GateReport("id", GateState.FAILS, detail, wait or "Try again soon.", verdict)
+
+
+def _queue(forecast: wire.ForecastResponse, sight: ReaderRights) -> GateReport:
+    queue, may_know = forecast.queue, sight.owner or sight.operator
+    if not queue.reached:
+        why = f": {queue.flaw}" if queue.flaw and may_know else "."
+        return GateReport(
             "queue",
-            GateState.UNKNOWN,
-            "Slow has not reached this kind of queue: its last attempt failed, or it has made none yet.",
+            GateState.FAILS,
+            f"The queue cannot be reached{why}",
             "Ask an operator: `snavio status` shows its link.",
+            Verdict.DELIVERY_FAILURE,
         )
+    if queue.full:
+        # How full is for its owner.
+        said = queue.flaw if may_know else "The queue has no room."
+        return GateReport("queue", GateState.FAILS, said, "Its consumers make room.", Verdict.SATURATED)
+    if queue.flaw:
+        whose = "Put it right, and ask again." if may_know else "Ask the target's owner to put it right."
+        return GateReport("queue", GateState.FAILS, queue.flaw, whose, Verdict.DELIVERY_FAILURE)
+    said = "The queue can be reached."
+    if may_know:
+        room = f", {queue.room:,} fit" if queue.HasField("room") else ""
+        said = f"The queue can be reached: {queue.waiting:,} wait{room}."
+    waits = f" {forecast.waiting} commands of the source wait at Slow." if forecast.waiting else ""
+    return GateReport("queue", GateState.PASSES, said + waits)
 
 
 def _permits(forecast: wire.ForecastResponse) -> Iterator[GateReport]:

@@ -57,6 +57,17 @@ class GateReport:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyStanding:
+    """The source's HMAC keys, as Signer has them; `known` is false for a source without any."""
+
+    known: bool = False
+    primary: str = ""
+    """Empty where Signer was not asked, because the keys are made by the very write."""
+    last_poll_unix_ns: int = 0
+    next_rotation_unix_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """Everything that the directory says about one (source, target, name), read at one moment."""
 
@@ -142,11 +153,11 @@ def sight_of(reader: Identity, facts: Facts) -> ReaderRights:
     return sight
 
 
-def gates(facts: Facts, sight: ReaderRights, *, has_keys: bool | None) -> Iterator[GateReport]:
+def gates(facts: Facts, sight: ReaderRights, *, keys: KeyStanding | None) -> Iterator[GateReport]:
     """Every gate, in the order in which a command meets them."""
     yield _registered(facts)
     yield _standing(facts, sight)
-    yield _keyset(facts, sight, has_keys)
+    yield _keyset(facts, sight, keys)
     yield _route(facts)
     yield _acl(facts, sight)
     for report in (_profile(facts), _limit(facts.route), *_own_limit(facts)):
@@ -182,11 +193,18 @@ def _standing(facts: Facts, sight: ReaderRights) -> GateReport:
     return GateReport("standing", GateState.FAILS, f"{who} is suspended{why}.", advice, Verdict.SUSPENDED)
 
 
-def _keyset(facts: Facts, sight: ReaderRights, has_keys: bool | None) -> GateReport:
-    if has_keys is None:
+def _keyset(facts: Facts, sight: ReaderRights, keys: KeyStanding | None) -> GateReport:
+    if keys is None:
         return GateReport("keyset", GateState.UNKNOWN, "Signer could not be asked.", "Try again soon.")
-    if has_keys:
-        return GateReport("keyset", GateState.PASSES, "The source has a key to sign with.")
+    if keys.known:
+        said = "The source has a key to sign with."
+        if keys.primary and (sight.sender or sight.operator):
+            polled = keys.last_poll_unix_ns
+            asked = f"asked for last at {format_timestamp(polled)[:19]}Z" if polled else "never asked for yet"
+            turn = keys.next_rotation_unix_ns
+            rotates = f", rotates at {format_timestamp(turn)[:19]}Z" if turn else ""
+            said = f"The source signs with {keys.primary}, {asked}{rotates}."
+        return GateReport("keyset", GateState.PASSES, said)
     advice = (
         f"Register {facts.source} again, which makes one."
         if sight.sender

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import structlog
 
+from services.registry.reads.preflight import KeyStanding
 from snavio.domain.directory import Principal, Service
 from snavio.domain.identity import Identity, IdentityKind
 from snavio.errors import NotFound, Saturated, SnavioError, Unavailable
@@ -33,16 +34,24 @@ class SignerCalls:
         """Make the source's first HMAC key, if it has none."""
         await self._call("CreateKeyset", signer.CreateKeysetRequest(source=source), signer.KeysetStatus)
 
-    async def has_keys(self, source: str) -> bool | None:
-        """True if the source has an HMAC key; None when Signer cannot answer now."""
+    async def key_state(self, source: str) -> KeyStanding | None:
+        """The source's HMAC keys; None when Signer cannot answer now."""
         try:
             request = signer.DescribeKeysetsRequest(source=source)
             answer = await self._call("DescribeKeysets", request, signer.DescribeKeysetsResponse)
         except NotFound as error:
-            return False if error.reason == "no-keyset" else None
+            return KeyStanding() if error.reason == "no-keyset" else None
         except SnavioError:
             return None
-        return bool(answer.keyset)
+        if not answer.keyset:
+            return KeyStanding()
+        status = answer.keyset[0]
+        return KeyStanding(
+            known=True,
+            primary=status.primary,
+            last_poll_unix_ns=status.last_poll_unix_ns,
+            next_rotation_unix_ns=status.next_rotation_unix_ns,
+        )
 
     async def principals(self, service: Service, *, suspended: bool) -> None:
         """Set the principals that may act as a service."""

@@ -5,6 +5,7 @@ Never writes, and never answers about entries that do not concern the reader.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from google.protobuf.message import DecodeError
@@ -27,6 +28,7 @@ from snavio.rpc.server import Call, Methods
 from snavio.v1 import registry_pb2 as wire
 
 MAX_LISTED: Final = 5000
+_COMMAND_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class QueryServicer:
@@ -114,10 +116,16 @@ class QueryServicer:
         )
 
     async def check(self, request: wire.CheckRequest, call: Call) -> wire.CheckResponse:
+        if request.command_id and not _COMMAND_ID.fullmatch(request.command_id):
+            raise BadRequest("command_id: must be a UUID in lower case.", reason="bad-field")
         question = facts_for(request.source, request.target, request.name, self._clock.unix_ns())
         version, facts = await self._directory.read(question)
         return await self._forecast.of(
-            facts, reader=call.peer.identity, version=version, caller_unix_ns=request.caller_unix_ns
+            facts,
+            reader=call.peer.identity,
+            version=version,
+            caller_unix_ns=request.caller_unix_ns,
+            command_id=request.command_id,
         )
 
     async def history(self, request: wire.HistoryRequest, call: Call) -> wire.HistoryResponse:

@@ -16,13 +16,16 @@ from services.registry.signer.joint_writes import JointWrites
 from services.registry.signer.signer_calls import SignerCalls
 from services.registry.signer.signer_sync import SignerSync
 from services.registry.writes.access_requests import AccessRequests
-from services.registry.writes.batch import BatchWriter, wanted_from_wire
+from services.registry.writes.batch import MAX_MISTAKES, BatchWriter, Mistakes, wanted_from_wire
 from services.registry.writes.ownership import Ownership, expecting
+from services.registry.writes.queue_proofs import QueueProofs, is_new
 from snavio.domain.directory import (
     AccessRequest,
     Ban,
     BanList,
+    Draft,
     Principal,
+    QueueKind,
     Route,
     Service,
     Suspension,
@@ -54,6 +57,7 @@ class WriteServicer:
         ownership: Ownership,
         trust: SignerCalls,
         forecast: Forecast,
+        queues: QueueProofs,
         spares: Callable[[str], bool] = lambda _source: False,
     ) -> None:
         self._directory = directory
@@ -62,10 +66,11 @@ class WriteServicer:
         self._trust = trust
         self._asking = AccessRequests(ownership)
         self._forecast = forecast
+        self._queues = queues
         self._signer_sync = SignerSync(directory, trust, ownership.clock)
         self.joint_writes = JointWrites()
         """Writes at Signer and in the directory; finish them before the directory is closed."""
-        self.batches = BatchWriter(directory, ownership, trust, self._signer_sync, self.joint_writes)
+        self.batches = BatchWriter(directory, ownership, trust, self._signer_sync, queues, self.joint_writes)
         self._log = structlog.get_logger()
 
     def methods(self) -> Methods:
@@ -179,6 +184,12 @@ class WriteServicer:
     async def put_route(self, request: wire.PutRouteRequest, call: Call) -> wire.WriteResponse:
         route = route_from_wire(request.route)
         decision = self._ownership.put_route(call.peer.identity, route)
+        if route.queue_kind is not QueueKind.MAILBOX:
+            _, (before, draft) = await self._directory.read(
+                lambda view: (view.find(Route, *route.key), decision(view))
+            )
+            if isinstance(draft, Draft) and isinstance(draft.value, Route) and is_new(before, draft.value):
+                await self._queues.require([draft.value])
         return await self._write(decision, call, request.options)
 
     async def delete_route(self, request: wire.DeleteRouteRequest, call: Call) -> wire.WriteResponse:
@@ -215,13 +226,24 @@ class WriteServicer:
         require_text(request.reason, "reason")
         actor = call.peer.identity
         now = self._ownership.clock.unix_ns()
-        done = await self.batches.apply(
-            wanted_from_wire(request),
-            actor=actor,
-            reason=request.reason,
-            dry_run=request.dry_run,
-            questions=[facts_for(asked.source, asked.target, asked.name, now) for asked in request.check],
-        )
+        try:
+            done = await self.batches.apply(
+                wanted_from_wire(request),
+                actor=actor,
+                reason=request.reason,
+                dry_run=request.dry_run,
+                questions=[facts_for(asked.source, asked.target, asked.name, now) for asked in request.check],
+                tell_mistakes=request.tell_mistakes,
+            )
+        except Mistakes as mistakes:
+            told = mistakes.found[:MAX_MISTAKES]
+            return wire.ApplyResponse(
+                mistake=[
+                    wire.WriteMistake(write=number, reason=refused.reason, message=str(refused))
+                    for number, refused in told
+                ],
+                more_mistakes=len(mistakes.found) - len(told),
+            )
         written = done.written
         if written.changed:
             self._log.info("directory changed", version=written.version, actor=actor.spiffe_id)

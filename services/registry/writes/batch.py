@@ -14,6 +14,7 @@ from services.registry.signer.joint_writes import JointWrites
 from services.registry.signer.signer_calls import SignerCalls
 from services.registry.signer.signer_sync import ServiceNotice, SignerSync
 from services.registry.writes.ownership import Ownership, expecting
+from services.registry.writes.queue_proofs import QueueProofs, newly_sent_to
 from snavio.domain.directory import (
     Difference,
     DirectoryView,
@@ -25,13 +26,16 @@ from snavio.domain.directory import (
     Value,
 )
 from snavio.domain.identity import Identity
-from snavio.errors import BadRequest, SnavioError
+from snavio.errors import BadRequest, Conflict, NotAllowed, NotFound, SnavioError
 from snavio.ports.directory import Decision, Directory, Written
 from snavio.replication.directory_wire import entry_from_wire
 from snavio.v1 import registry_pb2 as wire
 
 MAX_WRITES: Final = 1000
 MAX_CHECKS: Final = 100
+MAX_MISTAKES: Final = 200
+
+REFUSALS: Final = (BadRequest, NotAllowed, NotFound, Conflict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,14 @@ class WriteRequest:
     value: Value
     deleted: bool
     expected_version: int | None
+
+
+class Mistakes(BadRequest):
+    """The writes of a batch that are refused, by their numbers."""
+
+    def __init__(self, found: Sequence[tuple[int, SnavioError]]) -> None:
+        super().__init__(f"{len(found)} writes are refused.", reason="refused-writes")
+        self.found = found
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +80,7 @@ class BatchWriter:
     ownership: Ownership
     trust: SignerCalls
     signer_sync: SignerSync
+    queues: QueueProofs
     joint_writes: JointWrites = field(default_factory=JointWrites)
 
     async def apply(
@@ -78,19 +91,31 @@ class BatchWriter:
         reason: str,
         dry_run: bool,
         questions: Sequence[Callable[[DirectoryView], Facts]] = (),
+        tell_mistakes: bool = False,
     ) -> BatchResult:
-        """Write them all, or with `dry_run` only report the changes; `questions` are answered as if it were written."""
+        """Write them all, or with `dry_run` only report the changes; `questions` are answered as if it were written.
+
+        The first write that is refused fails the batch; with `tell_mistakes` Mistakes does, which has them all.
+        """
         differences: Sequence[Difference] = ()
         facts: Sequence[Facts] = ()
 
         def decide(view: DirectoryView) -> Sequence[Draft]:
             nonlocal differences, facts
             overlay = Overlay(view)
-            for write in wanted:
-                rule = self.ownership.decision(actor, write.value, deleted=write.deleted)
-                decided = expecting(rule, write.expected_version)(overlay)
-                for draft in (decided,) if isinstance(decided, Draft) else decided:
-                    overlay.add(draft)
+            mistakes: list[tuple[int, SnavioError]] = []
+            for number, write in enumerate(wanted):
+                try:
+                    rule = self.ownership.decision(actor, write.value, deleted=write.deleted)
+                    decided = expecting(rule, write.expected_version)(overlay)
+                    for draft in (decided,) if isinstance(decided, Draft) else decided:
+                        overlay.add(draft)
+                except REFUSALS as refused:
+                    if not tell_mistakes:
+                        raise
+                    mistakes.append((number, refused))
+            if mistakes:
+                raise Mistakes(mistakes)
             differences = overlay.differences()
             facts = [question(overlay) for question in questions]
             return overlay.drafts
@@ -98,6 +123,7 @@ class BatchWriter:
         version, suspended = await self.directory.read(
             lambda view: (decide(view), self._suspended(view, wanted))[1]
         )
+        await self.queues.require(newly_sent_to(differences))
         if dry_run:
             return BatchResult(Written(version, changed=False), differences, facts)
         written = await self.joint_writes.whole(

@@ -6,6 +6,7 @@ Never takes the caller's identity from a request: it is in the certificate of th
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from services.signer.certificates.assume import ServiceAssumption
 from services.signer.certificates.enrolment import PrincipalEnrolment
@@ -18,23 +19,15 @@ from snavio.v1 import signer_pb2 as wire
 from snavio.v1.enrolment_pb2 import EnrollRequest, EnrollResponse
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CertificateServicer:
     """The methods of `snavio.v1.Signer` that are about certificates, and `snavio.v1.Enrolment`."""
 
-    def __init__(
-        self,
-        *,
-        certificates: CertificateIssuer,
-        applying: IssuancePolicy,
-        revoking: CertificateRevocation,
-        assumption: ServiceAssumption,
-        enrolling: PrincipalEnrolment,
-    ) -> None:
-        self._revoking = revoking
-        self._certificates = certificates
-        self._applying = applying
-        self._assumption = assumption
-        self._enrolling = enrolling
+    certificates: CertificateIssuer
+    applying: IssuancePolicy
+    revoking: CertificateRevocation
+    assumption: ServiceAssumption
+    enrolling: PrincipalEnrolment
 
     def register(self, methods: Methods) -> None:
         """Add the handlers; `enroll` is not among them, it is served apart."""
@@ -55,7 +48,7 @@ class CertificateServicer:
         self, request: wire.IssueCertificateRequest, call: Call
     ) -> wire.IssueCertificateResponse:
         return _issued(
-            await self._applying.issue(
+            await self.applying.issue(
                 csr_pem=request.csr_pem,
                 spiffe_id=request.spiffe_id,
                 ttl_s=request.ttl_seconds,
@@ -66,7 +59,7 @@ class CertificateServicer:
     async def revoke_certificate(
         self, request: wire.RevokeCertificateRequest, call: Call
     ) -> wire.RevokeCertificateResponse:
-        ended = await self._revoking.revoke(
+        ended = await self.revoking.revoke(
             serial=request.serial, reason=request.reason, caller=call.peer.identity
         )
         return wire.RevokeCertificateResponse(
@@ -77,7 +70,7 @@ class CertificateServicer:
         )
 
     async def denylist(self, request: wire.DenylistRequest, _call: Call) -> wire.DenylistResponse:
-        page = await self._revoking.denylist(request.since_version)
+        page = await self.revoking.denylist(request.since_version)
         entries = [revocation.entry for revocation in page.revocations]
         return wire.DenylistResponse(
             version=page.version,
@@ -89,7 +82,7 @@ class CertificateServicer:
     async def create_enrolment(
         self, request: wire.CreateEnrolmentRequest, call: Call
     ) -> wire.CreateEnrolmentResponse:
-        token, expires = await self._enrolling.create(
+        token, expires = await self.enrolling.create(
             tenant=request.tenant,
             principal=request.principal,
             ttl_s=request.ttl_seconds,
@@ -100,7 +93,7 @@ class CertificateServicer:
     async def set_service_principals(
         self, request: wire.SetServicePrincipalsRequest, call: Call
     ) -> wire.SetServicePrincipalsResponse:
-        revoked = await self._assumption.set_principals(
+        revoked = await self.assumption.set_principals(
             source=request.source,
             principals=tuple(request.principal),
             suspended=request.suspended,
@@ -113,7 +106,7 @@ class CertificateServicer:
         self, request: wire.AssumeServiceRequest, call: Call
     ) -> wire.IssueCertificateResponse:
         return _issued(
-            await self._assumption.assume(
+            await self.assumption.assume(
                 source=request.source,
                 csr_pem=request.csr_pem,
                 ttl_s=request.ttl_seconds,
@@ -124,7 +117,7 @@ class CertificateServicer:
     async def revoke_identity(
         self, request: wire.RevokeIdentityRequest, call: Call
     ) -> wire.RevokeIdentityResponse:
-        ended = await self._revoking.revoke_identity(
+        ended = await self.revoking.revoke_identity(
             spiffe_id=request.spiffe_id, reason=request.reason, caller=call.peer.identity
         )
         return wire.RevokeIdentityResponse(
@@ -134,23 +127,21 @@ class CertificateServicer:
     async def restore_identity(
         self, request: wire.RestoreIdentityRequest, call: Call
     ) -> wire.RestoreIdentityResponse:
-        changed = await self._revoking.restore_identity(
-            spiffe_id=request.spiffe_id, caller=call.peer.identity
-        )
+        changed = await self.revoking.restore_identity(spiffe_id=request.spiffe_id, caller=call.peer.identity)
         return wire.RestoreIdentityResponse(changed=changed)
 
     async def list_certificates(
         self, request: wire.ListCertificatesRequest, _call: Call
     ) -> wire.ListCertificatesResponse:
         limit = min(request.limit or MAX_LISTED, MAX_LISTED)
-        found = await self._certificates.listed(
+        found = await self.certificates.listed(
             spiffe_id=request.spiffe_id,
             after=request.after_serial,
             limit=limit + 1,
             prefix=request.serial_prefix,
         )
         shown = found[:limit]
-        barred = await self._certificates.barred({entry.spiffe_id for entry in shown})
+        barred = await self.certificates.barred({entry.spiffe_id for entry in shown})
         return wire.ListCertificatesResponse(
             certificate=[
                 wire.CertificateRecord(
@@ -160,7 +151,7 @@ class CertificateServicer:
                     parent_serial=entry.parent,
                     issued_unix_ns=entry.issued_ns,
                     not_after_unix_ns=entry.not_after_ns,
-                    revoked=self._certificates.revoked(entry),
+                    revoked=self.certificates.revoked(entry),
                     barred=entry.spiffe_id in barred,
                     root_serial=entry.root or entry.serial,
                 )
@@ -171,7 +162,7 @@ class CertificateServicer:
 
     async def enroll(self, request: EnrollRequest) -> EnrollResponse:
         """For callers without a certificate."""
-        enrolled = await self._enrolling.enroll(
+        enrolled = await self.enrolling.enroll(
             token_text=request.token, csr_pem=request.csr_pem, name=request.name
         )
         issued = enrolled.issued

@@ -168,15 +168,17 @@ class DynamoCoordination:
     async def claim(self, asks: Sequence[ClaimAsk], *, owner: str) -> list[ClaimAnswer]:
         async def one(ask: ClaimAsk) -> ClaimAnswer:
             def decide(record: str | None, now_ms: int) -> tuple[str | None, ClaimAnswer]:
+                found = _read_claim(record)
                 kept, claimed, retry_after_ms = claims.claim(
-                    _read_claim(record),
+                    found,
                     payload=ask.contents,
                     owner=owner,
                     now_ms=now_ms,
                     terms=self._terms,
                     born_ms=self._born_ms,
                 )
-                return _claim_text(kept), ClaimAnswer(claimed, retry_after_ms)
+                delivered_ms = claims.delivered_ms(found, claimed, self._terms)
+                return _claim_text(kept), ClaimAnswer(claimed, retry_after_ms, delivered_ms)
 
             return await self._update(_claim_key(ask), decide, over=_claim_over)
 
@@ -186,6 +188,17 @@ class DynamoCoordination:
             found = await self._all([partial(one, asks[place]) for place in wave])
             answers.update(zip(wave, found, strict=True))
         return [answers[place] for place in range(len(asks))]
+
+    async def look_up(self, source: str, command_id: bytes) -> ClaimAnswer:
+        name = _claim_key(ClaimAsk(source, command_id, b""))
+
+        def decide(record: str | None, now_ms: int) -> tuple[str | None, ClaimAnswer]:
+            found = _read_claim(record)
+            told = claims.look_up(found, now_ms=now_ms, terms=self._terms, born_ms=self._born_ms)
+            return record, ClaimAnswer(*told)
+
+        (answer,) = await self._all([partial(self._update, name, decide, over=_claim_over)])
+        return answer
 
     async def commit(self, asks: Sequence[ClaimAsk], *, owner: str) -> None:
         def decide(record: str | None, now_ms: int) -> tuple[str | None, None]:

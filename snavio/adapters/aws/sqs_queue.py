@@ -32,7 +32,7 @@ from snavio.domain.directory.route import QueueKind
 from snavio.domain.queue_address import queue_name
 from snavio.domain.queue_traits import TRAITS
 from snavio.domain.verdict import Verdict
-from snavio.ports.queue_driver import DriverFailed, DriverResult, OutgoingMessage
+from snavio.ports.queue_driver import DriverFailed, DriverResult, OutgoingMessage, QueueState
 
 OWNER_TAG: Final = "snavio-topic"
 PER_CALL: Final = 10
@@ -53,6 +53,7 @@ class _Proof:
     url: str
     flaw: str
     until_mono_ns: int
+    waiting: int = 0
 
 
 class SqsDriver:
@@ -95,6 +96,15 @@ class SqsDriver:
                 detail = f"SQS takes at most {limit} bytes of a command with its envelope."
         return DriverResult(tuple(verdicts), 0, detail)
 
+    async def examine(self, topic: str, *, timeout_s: float) -> QueueState:
+        """Anew, whatever was found before: its owner may just have put it right."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                proof = await self._proof(topic, anew=True)
+        except TimeoutError:
+            raise DriverFailed("SQS did not answer in time.", perhaps=False) from None
+        return QueueState(proof.flaw, proof.waiting)
+
     async def close(self) -> None:
         """Let go of the connections."""
         async with self._opening:
@@ -103,10 +113,10 @@ class SqsDriver:
 
     # -- owner of the queue -----------------------------------------------------------------------------
 
-    async def _proof(self, topic: str) -> _Proof:
+    async def _proof(self, topic: str, *, anew: bool = False) -> _Proof:
         now = self._clock.mono_ns()
         known = self._proofs.get(topic)
-        if known is not None and now < known.until_mono_ns:
+        if known is not None and now < known.until_mono_ns and not anew:
             return known
         try:
             found = await self._examine(topic)
@@ -119,19 +129,21 @@ class SqsDriver:
 
     async def _examine(self, topic: str) -> _Proof:
         client = await self._open()
-        url, flaw = "", ""
+        url, flaw, waiting = "", "", 0
         try:
             url = (await client.get_queue_url(QueueName=queue_name(topic)))["QueueUrl"]
             asked = await client.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])
             tags = (await client.list_queue_tags(QueueUrl=url)).get("Tags", {})
-            flaw = unfit(topic, asked.get("Attributes", {}), tags)
+            attributes = asked.get("Attributes", {})
+            flaw = unfit(topic, attributes, tags)
+            waiting = int(attributes.get("ApproximateNumberOfMessages", 0))
         except ClientError as error:
             code = error.response.get("Error", {}).get("Code", "")
             if "NonExistentQueue" not in code and "QueueDoesNotExist" not in code:
                 raise DriverFailed("SQS refused to tell about the queue.", perhaps=False) from None
             flaw = f"There is no queue {queue_name(topic)}."
         seconds = DOUBT_SECONDS if flaw else PROOF_SECONDS
-        return _Proof(url, flaw, self._clock.mono_ns() + seconds * 1_000_000_000)
+        return _Proof(url, flaw, self._clock.mono_ns() + seconds * 1_000_000_000, waiting)
 
     # -- sending ---------------------------------------------------------------------------------------
 

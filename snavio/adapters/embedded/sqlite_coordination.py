@@ -208,10 +208,20 @@ class SqliteCoordination:
                 if found is None and kept is not None:
                     self._require_room(ask.source)
                 self._keep(ask, found, kept)
-                answers.append(ClaimAnswer(claimed, retry_after_ms))
+                delivered_ms = claims.delivered_ms(found, claimed, self._terms)
+                answers.append(ClaimAnswer(claimed, retry_after_ms, delivered_ms))
             return answers
 
         return await self._transaction(work, make_room=self._forget_claims)
+
+    async def look_up(self, source: str, command_id: bytes) -> ClaimAnswer:
+        def work(now_ms: int) -> ClaimAnswer:
+            found = self._find(ClaimAsk(source, command_id, b""))
+            return ClaimAnswer(
+                *claims.look_up(found, now_ms=now_ms, terms=self._terms, born_ms=self.epoch.born_ms)
+            )
+
+        return await self._transaction(work)
 
     async def commit(self, asks: Sequence[ClaimAsk], *, owner: str) -> None:
         def work(now_ms: int) -> None:

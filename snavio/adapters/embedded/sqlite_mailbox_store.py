@@ -133,6 +133,9 @@ class SqliteMailboxStore:
     def replay_secret(self) -> bytes:
         return self._keys.known.secret
 
+    def first(self, key: bytes, *, now_unix_ns: int) -> tuple[int, int] | None:
+        return self._keys.known.first(key, now_unix_ns=now_unix_ns)
+
     def recognise(self, sends: Sequence[Send], *, now_unix_ns: int) -> list[Recognised]:
         return self._keys.known.recognise(sends, now_unix_ns=now_unix_ns)
 

@@ -25,7 +25,7 @@ from snavio.ports.outbox import (
 )
 
 APPLICATION_ID: Final = 0x534E4F42
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 # Lives of one process name that are remembered after they have ended.
 KEPT_LIVES: Final = 16
 
@@ -42,8 +42,7 @@ _CREATE: Final = (
     "CREATE TABLE export_page (number INTEGER NOT NULL, page INTEGER NOT NULL, PRIMARY KEY (number, page))"
     " WITHOUT ROWID",
     "CREATE TABLE hour (folder TEXT PRIMARY KEY) WITHOUT ROWID",
-    # Revoked rights: the name stays, for the stores that there are.
-    "CREATE TABLE grave (source TEXT NOT NULL, target TEXT NOT NULL, name TEXT NOT NULL, version INTEGER NOT NULL,"
+    "CREATE TABLE revoked (source TEXT NOT NULL, target TEXT NOT NULL, name TEXT NOT NULL, version INTEGER NOT NULL,"
     " revoked_unix_ns INTEGER NOT NULL, PRIMARY KEY (source, target, name, version)) WITHOUT ROWID",
     "CREATE TABLE state (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
     _ARCHIVED,
@@ -61,7 +60,15 @@ def _note_what_is_archived(connection: Any) -> None:
     connection.execute(_ARCHIVED)
 
 
-_MIGRATIONS: Final[Migrations] = {1: _note_when_lives_were_heard_of, 2: _note_what_is_archived}
+def _name_revoked_rights(connection: Any) -> None:
+    connection.execute("ALTER TABLE grave RENAME TO revoked")
+
+
+_MIGRATIONS: Final[Migrations] = {
+    1: _note_when_lives_were_heard_of,
+    2: _note_what_is_archived,
+    3: _name_revoked_rights,
+}
 
 
 class SqliteOutbox:
@@ -219,7 +226,7 @@ class SqliteOutbox:
         )
 
     async def revoked_rights(self) -> list[RevokedRight]:
-        return [RevokedRight(*row) for row in await self._rows("SELECT * FROM grave ORDER BY version")]
+        return [RevokedRight(*row) for row in await self._rows("SELECT * FROM revoked ORDER BY version")]
 
     async def remember_revoked(
         self,
@@ -232,10 +239,10 @@ class SqliteOutbox:
     ) -> list[int]:
         def remember() -> int:
             self._connection.executemany(
-                "INSERT OR REPLACE INTO grave VALUES (?, ?, ?, ?, ?)",
+                "INSERT OR REPLACE INTO revoked VALUES (?, ?, ?, ?, ?)",
                 [astuple(right) for right in rights],
             )
-            self._execute("DELETE FROM grave WHERE revoked_unix_ns < ?", (forget_before_unix_ns,))
+            self._execute("DELETE FROM revoked WHERE revoked_unix_ns < ?", (forget_before_unix_ns,))
             self._set_state("directory_epoch", cursor.epoch)
             self._set_state("directory_version", cursor.version)
             return 0

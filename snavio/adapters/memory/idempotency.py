@@ -16,6 +16,7 @@ CAPACITY = 10_000_000
 """Keys that a store remembers; 80 to 150 bytes of memory each."""
 SHARE_PER_TENANT = 0.5
 MILLISECOND = 1_000_000
+_NOTHING = Send(None, b"", ())
 
 
 class IdempotencyKeys:
@@ -87,7 +88,13 @@ class IdempotencyKeys:
                     batches.append(replace(batch, count=fresh, runs=runs, keys=keys, groups=b""))
             hint = min(self._retry_after_ms(now_ns), 60_000)
             recognised.append(
-                Recognised(replace(send, codes=bytes(codes), batches=tuple(batches)), hint, tuple(findings))
+                Recognised(
+                    replace(send, codes=bytes(codes), batches=tuple(batches)),
+                    hint,
+                    tuple(findings),
+                    self._began_ns,
+                    self._began_unix_ns or 0,
+                )
             )
         return recognised
 
@@ -95,6 +102,14 @@ class IdempotencyKeys:
         if now_ns <= self._blind_until_ns:
             return (self._blind_until_ns - now_ns) // MILLISECOND + 1
         return self._window.room_in_ms()
+
+    def first(self, key: bytes, *, now_unix_ns: int) -> tuple[int, int] | None:
+        """The first message with a key, while it is known: its id, and its wall-clock time; 0 for an earlier life."""
+        found = self._window.first(key, self.time(now_unix_ns))
+        if found is None:
+            return None
+        told = Recognised(_NOTHING, began_ns=self._began_ns, began_unix_ns=self._began_unix_ns or 0)
+        return found[0], told.stored_unix_ns(found[1])
 
     def remember(self, sends: Sequence[Send], ids: Sequence[tuple[int, ...]], *, now_unix_ns: int) -> None:
         """These are stored."""

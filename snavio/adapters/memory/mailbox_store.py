@@ -90,6 +90,9 @@ class MemoryMailboxStore:
     def replay_secret(self) -> bytes:
         return self._known.secret
 
+    def first(self, key: bytes, *, now_unix_ns: int) -> tuple[int, int] | None:
+        return self._known.first(key, now_unix_ns=now_unix_ns)
+
     def recognise(self, sends: Sequence[Send], *, now_unix_ns: int) -> list[Recognised]:
         return self._known.recognise(sends, now_unix_ns=now_unix_ns)
 

@@ -56,15 +56,17 @@ end
 for _, entry in ipairs(entries) do
   local key, counter, payload = KEYS[entry[1]], KEYS[entry[2]], entry[3]
   local found = load(key)
-  if kind == 'claim' then
-    local answer, retry = NEW, 0
+  if kind == 'claim' or kind == 'look up' then
+    local answer, retry, delivered = NEW, 0, 0
+    local asked = kind == 'look up'
+    if asked and found then payload = found.p end
     local owned = {p = payload, o = owner, d = false, l = now + lease, e = now + keep, b = int(minute)}
     if not found or found.e <= now then
       local forgotten = 0
       if born > 0 then forgotten = born + keep end
       if now < forgotten then
         answer, retry = UNKNOWN, forgotten - now
-      else
+      elseif not asked then
         save(key, owned)
         count(KEYS[2], owned.b, 1)
         count(counter, owned.b, 1)
@@ -72,17 +74,17 @@ for _, entry in ipairs(entries) do
     elseif found.p ~= payload then
       answer = CONFLICT
     elseif found.d then
-      answer = DUPLICATE
+      answer, delivered = DUPLICATE, found.e - keep
     elseif now < found.l then
       answer, retry = PENDING, math.min(found.l - now, lease)
       found.l = now + retry
-      save(key, found)
+      if not asked then save(key, found) end
     else
       answer = TAKEN_OVER
       owned.b = found.b
-      save(key, owned)
+      if not asked then save(key, owned) end
     end
-    answers[#answers + 1] = {answer, retry}
+    answers[#answers + 1] = {answer, int(retry), int(delivered)}
   elseif kind == 'commit' then
     if found and found.o == owner then
       found.d, found.e = true, now + keep

@@ -132,7 +132,11 @@ class RedisCoordination:
         answers = await self._claims("claim", asks, owner)
         if answers == ["full"]:
             raise Saturated("Too many strict commands are remembered.", retry_after_ms=self._terms.lease_ms)
-        return [ClaimAnswer(Claimed(int(claimed)), int(retry)) for claimed, retry in answers]
+        return [_claim_answer(answer) for answer in answers]
+
+    async def look_up(self, source: str, command_id: bytes) -> ClaimAnswer:
+        (answer,) = await self._claims("look up", [ClaimAsk(source, command_id, b"")], "")
+        return _claim_answer(answer)
 
     async def commit(self, asks: Sequence[ClaimAsk], *, owner: str) -> None:
         await self._claims("commit", asks, owner)
@@ -238,3 +242,8 @@ class RedisCoordination:
 
 def _rule(rule: LimitRule) -> list[Any]:
     return [rule.max, rule.interval_ms, rule.burst, rule.cooldown_ms, rule.shadow]
+
+
+def _claim_answer(told: Sequence[Any]) -> ClaimAnswer:
+    claimed, retry_after_ms, delivered_ms = (int(number) for number in told)
+    return ClaimAnswer(Claimed(claimed), retry_after_ms, delivered_ms)

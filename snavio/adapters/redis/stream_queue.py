@@ -19,7 +19,7 @@ from snavio.adapters.redis.scripts import script
 from snavio.domain.queue_address import stream_key
 from snavio.domain.verdict import Verdict
 from snavio.errors import StateError
-from snavio.ports.queue_driver import DriverFailed, DriverResult, OutgoingMessage
+from snavio.ports.queue_driver import DriverFailed, DriverResult, OutgoingMessage, QueueState
 
 FIELD: Final = b"run"
 """The one field of an entry: a serialised Run with a single command."""
@@ -78,6 +78,30 @@ class RedisStreamDriver:
             tuple(verdicts), FULL_RETRY_MS if full else 0, "The stream is full." if full else ""
         )
 
+    async def examine(self, topic: str, *, timeout_s: float) -> QueueState:
+        """Its server's settings, the kind of its key, and its length."""
+        self._waits_for_fsync = None
+        try:
+            async with asyncio.timeout(timeout_s):
+                connection = await self._connect()
+                try:
+                    length = int(await _ask(connection, "XLEN", stream_key(topic)))
+                except ResponseError as error:
+                    return QueueState(flaw=_refused(error, 1).detail or "Redis refused for now.")
+                except BaseException:
+                    await connection.disconnect()
+                    raise
+                finally:
+                    await self._pool.release(connection)
+        except DriverFailed as failure:
+            if failure.unfit:
+                return QueueState(flaw=failure.cause)
+            raise
+        except (RedisError, OSError, TimeoutError, asyncio.IncompleteReadError):
+            raise DriverFailed("Redis did not answer.", perhaps=False) from None
+        room = max(0, self._max_stream_length - length)
+        return QueueState("" if room else "The stream is full.", length, room)
+
     async def close(self) -> None:
         """Let go of the connections."""
         await self._pool.disconnect()
@@ -93,7 +117,7 @@ class RedisStreamDriver:
                 self._waits_for_fsync = await self._examine(connection)
         except StateError as unfit:
             await self._pool.release(connection)
-            raise DriverFailed(str(unfit), perhaps=False) from None
+            raise DriverFailed(str(unfit), perhaps=False, unfit=True) from None
         except (RedisError, OSError, asyncio.IncompleteReadError):
             await connection.disconnect()
             await self._pool.release(connection)

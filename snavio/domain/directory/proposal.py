@@ -107,9 +107,8 @@ class BanProposal:
 
     def bans(self, target: str, name: str, now_unix_ns: int) -> bool:
         """True if it keeps the source off this route now."""
-        stands = self.state in (ProposalState.APPLIED, ProposalState.CONFIRMED)
         covered = not self.covers if not target else f"{target}:{name}" in self.covers
-        return stands and covered and now_unix_ns < self.ban_applied_until_unix_ns
+        return covered and self.stands(now_unix_ns)
 
     def stands(self, now_unix_ns: int) -> bool:
         """True if its bans have neither ended nor been withdrawn."""
