@@ -40,8 +40,8 @@ async def test_a_request_becomes_a_command_and_the_verdict_of_the_mesh_its_answe
         assert (await edge.post("/c", b'{"a":1}', headers)).said == (401, "replayed")
         async with asyncio.timeout(60):
             async for message in consumer:
-                assert message.command.payload == b'{"a":1}' and message.command.id == reply.document["id"]
-                assert message.source == "acme/billing" and message.command.content_type == "application/json"
+                assert message.payload == b'{"a":1}' and message.command_id == reply.document["id"]
+                assert message.source == "acme/billing" and message.content_type == "application/json"
                 await message.ack()
                 break
         assert (await edge.post("/other", b"x")).said == (403, "acl-deny")
