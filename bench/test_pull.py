@@ -70,7 +70,7 @@ async def test_messages_are_fetched_and_acknowledged(tmp_path: Path) -> None:
             for _ in range(ROUNDS):
                 await fill(office, messages, stored(bytes(1024)))
                 done, took = await workers(pull.port, mode, count, 120)
-                assert done > 0.9 * messages  # a worker ends at the first empty answer
+                assert done >= messages
                 rates.append(done / took)
             words = "in batches of 100, 4 workers" if mode == "batch" else "one by one, 16 workers"
             record(

@@ -93,6 +93,7 @@ async def test_after_a_restart_the_oldest_on_disk_are_the_first_to_go(tmp_path: 
 async def test_a_lowered_capacity_buries_what_is_too_much_by_and_by(tmp_path: Path) -> None:
     async with running_mailbox(tmp_path) as office:
         await mailer_of(office).send_all([Message(b"%d" % number) for number in range(50)])
+        assert office.app is not None
         office.app.parts.delivery.policies.follow(
             [TopicRule("acme", OWN, capacity=10, when_full=WhenFull.BURY_OLDEST)]
         )
@@ -197,7 +198,7 @@ def test_a_rule_out_of_bounds_or_for_anothers_topic_is_refused(
     topic: str, field_name: str, number: int
 ) -> None:
     with pytest.raises(BadRequest):
-        TopicRule("acme", topic, **{field_name: number})
+        TopicRule("acme", topic, **{field_name: number})  # type: ignore[arg-type]
 
 
 def follower(folder: Path, policies: Policies) -> TopicRules:

@@ -266,6 +266,15 @@ async def test_a_worker_that_leaves_loses_nothing_and_counts_no_attempt(pull: Pu
             ids |= {item["id"] for item in await pull.dequeue(batch=100, max_wait="1s")}
 
 
+async def test_no_more_is_leased_than_workers_ask_for(pull: PullFixture) -> None:
+    await pull.send(*(b"%d" % number for number in range(60)))
+    for batch in (1, 1, 3):
+        got = await asyncio.gather(*(pull.dequeue(batch=batch) for _ in range(8)))
+        assert [len(items) for items in got] == [batch] * 8
+    assert await counts(pull) == (20, 40, 0)
+    assert pull.leases.returned == 0
+
+
 async def test_idle_workers_share_one_call_of_the_mailbox(pull: PullFixture) -> None:
     await pull.send(b"makes the topic")
     await pull.dequeue()

@@ -12,6 +12,7 @@ from typing import Any
 import aiohttp
 from uvicorn.server import ServerState
 
+from services.gateway.pull import waiting
 from services.gateway.pull.app import PullApp, PullRecord
 from services.gateway.pull.endpoints import PullEndpoint, PullLimits, PullTable
 from services.gateway.pull.leases import PullLeases
@@ -117,6 +118,8 @@ async def pulling(
     authorise: Callable[[Any, Any], bool] = bearer,
     most_waiting: int = 4096,
 ) -> AsyncIterator[PullFixture]:
+    # A gateway that stops waits for the end of a slice.
+    slice_s, waiting.SLICE_SECONDS = waiting.SLICE_SECONDS, 0.3
     leases = PullLeases(office.consumer(name="edge").channel, LeaseIds(key), office.clock)
     records: list[PullRecord] = []
     app = PullApp(
@@ -135,6 +138,7 @@ async def pulling(
         finally:
             app.stop()
             await leases.close()
+            waiting.SLICE_SECONDS = slice_s
             server.close()
             for connection in list(state.connections):
                 connection.transport.abort()

@@ -15,7 +15,7 @@ from typing import Final
 from snavio.errors import SnavioError
 from snavio.native import Received
 
-SLICE_SECONDS: Final = 5.0
+SLICE_SECONDS = 2.0
 """Of one waiting call: it is never cut off, because a response may be under way."""
 MOST_MESSAGES: Final = 1000
 CALLS_AT_ONCE: Final = 2
@@ -123,27 +123,29 @@ class TopicWaiters:
         self._go()
 
     async def _ask_now(self) -> None:
-        asking = list(self._asking.items())
-        # Taken out of the line at once: a second call asks for others.
-        for number, _ in asking:
-            self._asking.pop(number, None)
-        wanted = min(MOST_MESSAGES, sum(one.batch for _, one in asking))
-        try:
-            leased = await self._receive(wanted, 0.0)
-        except SnavioError as error:
-            _fail([one for _, one in asking], error)
+        # Taken out of the line at once: a second call asks for others, and for nobody there is none, because the
+        # mailbox takes "no messages" for "as many as you like".
+        asking = list(self._asking.values())
+        self._asking.clear()
+        if not asking:
             return
-        rest = _serve([one for _, one in asking], leased)
+        try:
+            leased = await self._receive(_wanted(asking), 0.0)
+        except SnavioError as error:
+            _fail(asking, error)
+            return
+        rest = _serve(asking, leased)
         if rest.messages:
             self._hand_out(rest)
-        for _, one in asking:
+        for one in asking:
             if not one.answer.done():
                 one.answer.set_result(NOTHING)
 
     async def _wait_for_all(self) -> None:
-        wanted = min(MOST_MESSAGES, sum(one.batch for one in self._idle.values()))
+        if not self._idle:
+            return
         try:
-            leased = await self._receive(wanted, SLICE_SECONDS)
+            leased = await self._receive(_wanted(list(self._idle.values())), SLICE_SECONDS)
         except SnavioError as error:
             _fail(list(self._idle.values()), error)
             return
@@ -153,6 +155,10 @@ class TopicWaiters:
         rest = _serve(list(self._idle.values()), leased)
         if rest.messages:
             self._give_back(rest)
+
+
+def _wanted(wanting: list[_Wanting]) -> int:
+    return max(1, min(MOST_MESSAGES, sum(one.batch for one in wanting)))
 
 
 def _serve(wanting: list[_Wanting], leased: Leased) -> Leased:

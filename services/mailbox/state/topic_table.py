@@ -81,7 +81,9 @@ class TopicTable:
         return Saturated(self._full(name, shard), retry_after_ms=self.limits.retry_after_ms)
 
     def _full(self, name: str, shard: int) -> str:
-        return f"The topic {name} is full: it holds {self._held(name, shard)} of {self.capacity(name)} messages."
+        return (
+            f"The topic {name} is full: it holds {self._held(name, shard)} of {self.capacity(name)} messages."
+        )
 
     def _held(self, name: str, shard: int) -> int:
         topic = self.by_name.get(name)
