@@ -196,7 +196,8 @@ def _joined(
         config=config.absolute(),
         tenant=context.tenant,
         state=context.home / "edge",
-        certificates=context.home / "certs",
+        # Apart from the identity: a principal and a service of one name would lie in one folder.
+        certificates=context.home / "edge" / "certs",
         principal=context.identity,
         mesh=installation.mesh,
         watch=watch,
@@ -213,7 +214,8 @@ def _become(launch: EdgeLaunch, pid_file: Path | None) -> None:
     # A hang-up between here and its handler must not end it; the file is read after that anyway.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     sys.stdout.flush()
-    os.execve(sys.executable, launch.command(), launch.environment(follow=False))  # noqa: S606
+    words = launch.command() + ([f"--pid-file={pid_file.absolute()}"] if pid_file is not None else [])
+    os.execve(sys.executable, words, launch.environment(follow=False))  # noqa: S606
 
 
 def write_pid(path: Path | None) -> None:

@@ -46,6 +46,9 @@ def main(arguments: list[str] | None = None) -> int:
             raise
         sys.stderr.write(f"edge: {said}\n")
         return USAGE_ERROR
+    finally:
+        if settings.pid_file is not None:
+            settings.pid_file.unlink(missing_ok=True)
 
 
 def _parsed(arguments: list[str] | None) -> EdgeSettings:
@@ -57,5 +60,6 @@ def _parsed(arguments: list[str] | None) -> EdgeSettings:
     for name in ("tenant", "mailbox", "signer", "shield", "registry", "trust-domain"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--watch", action="store_true")
+    parser.add_argument("--pid-file", type=Path, default=None)
     parser.add_argument("--log-level", choices=tuple(_LEVELS), default="info")
     return EdgeSettings(**vars(parser.parse_args(arguments)))

@@ -31,6 +31,8 @@ class EdgeSettings:
     registry: str
     trust_domain: str
     watch: bool = False
+    pid_file: Path | None = None
+    """Taken away at the end; written by whoever became this process."""
     log_level: str = "info"
     start_within_s: float = 30.0
 
