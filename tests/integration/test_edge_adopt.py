@@ -1,4 +1,4 @@
-"""An edge on a machine that knew nothing of the mesh: adopted by an invitation, then run under its tenant's identity."""
+"""An edge on a machine that knew nothing of the mesh: adopted by an invitation, run under its tenant's identity."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 
