@@ -69,7 +69,7 @@ def test_an_adopted_edge_joins_the_mesh_of_its_invitation_and_stores_there(tmp_p
                 except urllib.error.HTTPError as error:
                     # The mailbox has not heard of a new capability's root yet.
                     assert error.code == 503 and time.monotonic() < limit
-            listed = snavio("edge", "ls", "--json", folder=here, **home)
+            listed = snavio("edge", "ls", "--json", folder=here, given=b"", **home)
             assert listed.returncode == 0, listed.stderr
             ready = {
                 each["path"]: each["ready"] for each in orjson.loads(listed.stdout.splitlines()[0])["routes"]
