@@ -727,6 +727,12 @@ PROCESS: Final = (
         reads="certificate.expires_in_s",
     ),
     _gauge(
+        "snavio.certificate.lifetime_seconds",
+        "s",
+        "Whole life of the service's own certificate; it is renewed after two thirds of it.",
+        reads="certificate.lifetime_s",
+    ),
+    _gauge(
         "snavio.denylist.age_seconds",
         "s",
         "Age of the list of revoked certificates.",

@@ -21,7 +21,7 @@ from snavio.domain.directory import AlertChannel, ChannelKind
 from snavio.egress.requests import EgressLimits
 from snavio.errors import Unavailable
 from snavio.ports.alert_store import AlertState, Mute
-from snavio.v1.introspection_pb2 import ShareUse, StatusResponse
+from snavio.v1.introspection_pb2 import Gauge, ShareUse, StatusResponse
 from tests.support.alert_desk import INVALID, MailServer, alert_desk, data_of
 from tests.support.pki import Authority
 from tests.support.webhook_server import Received, WebAuthority, WebhookServer, answering
@@ -359,13 +359,20 @@ class Service:
     def __init__(self) -> None:
         self.away = False
         self.used = 0
+        self.expires_in_s = 3000.0
 
     async def call(
         self, _method: str, _request: object, _kind: object, *, timeout_s: float
     ) -> StatusResponse:
         if self.away:
             raise Unavailable("gone")
-        return StatusResponse(share=[ShareUse(bound="nonces", total=100, used=self.used)])
+        return StatusResponse(
+            share=[ShareUse(bound="nonces", total=100, used=self.used)],
+            gauge=[
+                Gauge(name="certificate.expires_in_s", value=self.expires_in_s),
+                Gauge(name="certificate.lifetime_s", value=3600.0),
+            ],
+        )
 
 
 async def test_operators_hear_of_a_service_that_is_away_and_of_bounds_that_are_near(
@@ -400,6 +407,8 @@ async def test_operators_hear_of_a_service_that_is_away_and_of_bounds_that_are_n
             ("snavio.store.near-bound", "relay.outbox"),
         }
         assert await told() == expected
+        signer.expires_in_s = 700.0
+        assert await told() == expected | {("snavio.certificate.ending", "signer")}
         before = len(await desk.messages(OPERATORS))
         for _ in range(5):
             clock.advance(seconds=15)
