@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 import pytest
 
@@ -280,12 +280,12 @@ async def test_strangers_that_took_their_answer_and_stay_keep_no_probe_out(files
 async def test_strangers_that_never_begin_tls_take_no_more_than_the_places(files: CertificateFiles) -> None:
     context, many = strangers_context(files), 4 * MOST_CONNECTIONS
     async with health_port(files, address="0.0.0.0:0") as port:
-        before = len(os.listdir("/proc/self/fd"))
+        before = len(list(Path("/proc/self/fd").iterdir()))
         place = ("127.0.0.1", port.port.port)
         strangers = [await asyncio.to_thread(socket.create_connection, place, SECONDS) for _ in range(many)]
         try:
             assert (await port.ask("/livez", tls=context))[0] == 200
-            assert len(os.listdir("/proc/self/fd")) - before <= many + MOST_CONNECTIONS + 8
+            assert len(list(Path("/proc/self/fd").iterdir())) - before <= many + MOST_CONNECTIONS + 8
         finally:
             for stranger in strangers:
                 stranger.close()
