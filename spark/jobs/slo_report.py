@@ -34,6 +34,7 @@ def report(given: argparse.Namespace) -> None:
             "keys": slo.keys(counts),
             "budgets": slo.budgets(counts),
             "use": slo.use(counts),
+            "demand": slo.demand(counts),
             "revoked": slo.revoked(counts),
             "shares": shares,
         }

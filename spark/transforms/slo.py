@@ -156,6 +156,35 @@ def budgets(base: DataFrame, *, objective: float = OBJECTIVE) -> DataFrame:
     )
 
 
+def demand(base: DataFrame) -> DataFrame:
+    """Per route that was full at some time: what it can deliver in a window, and the line of what was asked of it."""
+    windows = (
+        counters(base, "offered", "delivered", "hurt")
+        .where(F.col("target").isNotNull())
+        .groupBy("target", "command_name", "window_start")
+        .agg(*(F.sum(name).alias(name) for name in ("offered", "delivered", "hurt")))
+        .where(F.col("offered") > 0)
+        .withColumn("hours", F.unix_timestamp("window_start") / 3600.0)
+        .withColumn("asked", F.col("offered").cast("double"))
+    )
+    return (
+        windows.groupBy("target", "command_name")
+        .agg(
+            # Nobody tells a capacity: it is what went through while others were turned away.
+            F.max(F.when(F.col("hurt") > 0, F.col("delivered"))).alias("capacity"),
+            F.count("asked").alias("windows"),
+            F.min("hours").alias("first"),
+            F.max("hours").alias("last"),
+            F.avg("hours").alias("mean_x"),
+            F.avg("asked").alias("mean_y"),
+            F.regr_sxx("asked", "hours").alias("sxx"),
+            F.regr_sxy("asked", "hours").alias("sxy"),
+            F.regr_syy("asked", "hours").alias("syy"),
+        )
+        .where(F.col("capacity") > 0)
+    )
+
+
 def use(base: DataFrame) -> DataFrame:
     """Per tenant: what it cost the mesh. Commands that Slow decides and commands that are refused cost, too."""
     counted = ("sent", "delivered", "warm", *FAILURES, *INVALID)
