@@ -42,6 +42,7 @@ class Findings:
     budgets: Rows = field(default_factory=tuple)
     use: Rows = field(default_factory=tuple)
     demand: Rows = field(default_factory=tuple)
+    returned_keys: Rows = field(default_factory=tuple)
 
 
 def page(found: Findings) -> str:
@@ -357,7 +358,20 @@ def _keys(found: Findings) -> str:
         )
         for version, numbers in sorted(by_version.items())
     ]
-    return bars(rows, label="commands by key version")
+    back = sorted(found.returned_keys, key=lambda row: (-row["returns"], row["source"], row["key_version"]))
+    cells = [
+        [
+            escape(row["source"]),
+            escape(row["key_version"]),
+            f"{row['returns']:,}",
+            f"{row['hours_away']:.1f} h",
+            f"{row['last_return']:%Y-%m-%d %H:%M}",
+        ]
+        for row in back[:MOST_ROWS]
+    ]
+    heads = ["source", "key version that came back", "times", "away", "last return"]
+    none = "No version came back after others had taken over."
+    return bars(rows, label="commands by key version") + _table(heads, cells, of=len(back), none=none)
 
 
 def _revoked(found: Findings) -> str:
