@@ -1,5 +1,4 @@
-"""What following and judging cost when much is behind: a look without news, a judgement with 600 batches known, and
-what a watcher keeps after 100k of them.
+"""The cost of following and judging when much is behind: a look without news, a judgement with 600 batches known.
 
 Run: `python -m pytest bench/test_watch_upkeep.py -q -s`.
 """
