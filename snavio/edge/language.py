@@ -39,7 +39,7 @@ class EdgePart(Enum):
     MANAGEMENT = "management"
 
 
-RUNNING: Final[frozenset[EdgePart]] = frozenset()
+RUNNING: Final[frozenset[EdgePart]] = frozenset({EdgePart.INGRESS, EdgePart.PULL})
 """The parts that this version carries out; directives of the others are read, checked and compared."""
 
 FILE: Final = "file"
