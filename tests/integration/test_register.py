@@ -247,3 +247,13 @@ async def test_large_registration_that_fails_halfway_says_what_is_written_and_go
     assert ran.returncode == 0, ran.stderr
     assert f"{before + 1401 - halfway:,} entries changed, in 2 calls" in ran.stdout
     assert await version(cli.control) == before + 1401
+
+
+async def test_a_principal_may_leave_its_own_tenant_out(cli: CommandLine) -> None:
+    shown = await cli.told("service", "show", "billing", "--as", "acme")
+    assert shown == await cli.told("service", "show", "acme/billing", "--as", "acme")
+    # Never from what was typed: under another certificate the same word is another tenant's.
+    other = await cli.told("service", "show", "billing", "--as", "rival", code=1)
+    assert other["error"]["message"] == "There is no service rival billing."
+    # An operator has no tenant.
+    assert (await cli.told("service", "show", "billing", code=2))["error"]["reason"] == "bad-field"
