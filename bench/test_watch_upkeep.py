@@ -1,4 +1,4 @@
-"""What following and judging cost when much is behind: a look without news, a judgement with 600 batches known.
+"""The cost of following and judging when much is behind: a look without news, a judgement with 600 batches known.
 
 Run: `python -m pytest bench/test_watch_upkeep.py -q -s`.
 """

@@ -274,7 +274,7 @@ def _proposals(found: Findings) -> str:
 
 
 def _evidence(row: Mapping[str, Any]) -> list[str]:
-    """Who went without, and the course of the share and of the harm; empty for what harms nobody by name."""
+    """Those who went without, and the course of the share and of the harm; empty for what harms nobody by name."""
     told = json.loads(row.get("evidence") or "{}")
     victims = ", ".join(f"{escape(name)} {number:,}" for name, number in told.get("suffered", {}).items())
     courses = [

@@ -177,7 +177,7 @@ async def _audit(
 
 
 def _read_for(order: JobRequest) -> TimeRange:
-    """What a job reads: those that judge need the hour before, to know what was held against a source by then."""
+    """The range that a job reads: one that judges needs the hour before, to know what was held against a source."""
     since = order.wanted.since_unix_ns
     if order.job not in JUDGING or since is None:
         return order.wanted

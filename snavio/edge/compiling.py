@@ -232,6 +232,6 @@ def _in_memory(sources: list[RouteSource], findings: FindingLog) -> bool:
             "All routes have one backend: `queue memory` stands in each of them, or in none.",
         )
     findings.warning(
-        at, "memory-backend", "`queue memory` loses every message that waits when the gateway ends."
+        at, "memory-backend", "`queue memory` loses every message that waits when the edge ends."
     )
     return True

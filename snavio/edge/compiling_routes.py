@@ -10,7 +10,7 @@ from typing import Final
 
 from snavio.edge.compiling_deliveries import DeliveryDefaults, compile_targets
 from snavio.edge.compiling_listeners import compile_bucket
-from snavio.edge.compiling_policies import block_of, compile_conditions
+from snavio.edge.compiling_policies import block_of, compile_conditions, known_secrets
 from snavio.edge.findings import FindingLog, TextPosition, closest_word
 from snavio.edge.kinds import SECOND_NS
 from snavio.edge.plan import (
@@ -269,7 +269,7 @@ class RouteCompiler:
         return HmacAuth(
             provider=provider,
             secrets=block.many("secret"),
-            secret_names=known_secrets(block.all("secret_ref"), self.around.secrets, self.findings),
+            secret_names=known_secrets(block, "secret_ref", self.around.secrets, self.findings),
             signature_header=block.value("signature_header"),
             timestamp_header=block.value("timestamp_header"),
             nonce_header=block.value("nonce_header"),
@@ -335,29 +335,6 @@ _WHY: Final = {
     RouteChannel.OUTBOUND: "its messages are published here and delivered to a target",
     RouteChannel.INTERNAL: "its messages are published here and fetched by workers",
 }
-
-
-def known_secrets(
-    directives: list[ReadDirective], secrets: dict[str, EdgeSecret], findings: FindingLog
-) -> tuple[str, ...]:
-    """The names that `secret_ref` gives, each of them in `secrets`."""
-    found: list[str] = []
-    for each in directives:
-        name = each.values[0] if each.values else None
-        if name is None:
-            continue
-        if name not in secrets:
-            findings.mistake(
-                each.places[0],
-                "unknown-secret",
-                f"`secrets` has no secret `{name}`.",
-                closest_word(name, secrets),
-            )
-        elif name in found:
-            findings.mistake(each.at, "duplicate-secret", f"`secret_ref {name}` is there twice.")
-        else:
-            found.append(name)
-    return tuple(found)
 
 
 def _takes_all(above: EdgeRoute, route: EdgeRoute) -> bool:

@@ -57,7 +57,7 @@ class Evidence:
 
 
 def evidence(base: DataFrame, routes: DataFrame, policy: DetectionPolicy) -> Evidence:
-    """What the judge gets to see of a base."""
+    """The part of a base that the judge gets to see."""
     routed = F.col("target").isNotNull() & F.col("command_name").isNotNull()
     per_source = (
         counters(base, *NUMBERS)
@@ -70,7 +70,7 @@ def evidence(base: DataFrame, routes: DataFrame, policy: DetectionPolicy) -> Evi
 
 
 def proposals(base: DataFrame, routes: DataFrame, policy: DetectionPolicy) -> list[dict[str, Any]]:
-    """What the policy calls abuse in a base, judged from its first window to its last, one per proposal id."""
+    """The abuse, by the policy, in a base, judged from its first window to its last, one per proposal id."""
     return together(fold(Judge(policy), evidence(base, routes, policy).windows()), policy)
 
 

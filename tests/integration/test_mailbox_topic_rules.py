@@ -108,7 +108,7 @@ async def test_a_lowered_capacity_buries_what_is_too_much_by_and_by(tmp_path: Pa
 
 @dataclass
 class Twin:
-    """What waits and what is leased, in order of arrival."""
+    """The waiting and the leased, in order of arrival."""
 
     capacity: int
     ready: list[int] = field(default_factory=list)

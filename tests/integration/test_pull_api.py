@@ -308,7 +308,7 @@ async def test_more_waiting_workers_than_there_is_room_for_are_told_to_come_agai
         await asyncio.gather(*workers, other)
 
 
-async def test_leases_outlive_the_gateway_and_end_with_the_mailbox(tmp_path: Path) -> None:
+async def test_leases_outlive_the_edge_and_end_with_the_mailbox(tmp_path: Path) -> None:
     async with running_mailbox(tmp_path, clock=SystemClock()) as office:
         async with pulling(office, table("a")) as pull:
             await pull.send(b"1", b"2", b"3")

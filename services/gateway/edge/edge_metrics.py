@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from services.gateway.edge.answers import QUEUED, EdgeAnswer, RequestNotes
+from snavio.observe.prometheus_text import CONTENT_TYPE, label_value
 
-CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 BUCKETS_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000)
 Gauges = Callable[[], Mapping[str, float]]
 
@@ -79,7 +79,7 @@ class EdgeMetrics:
             "snavio_gateway_replays_total": self.replays,
         }
         for (route, reason, status), count in self._refused.items():
-            labels = f'{{route="{_label(route)}",reason="{reason}",status="{status}"}}'
+            labels = f'{{route="{label_value(route)}",reason="{reason}",status="{status}"}}'
             values[f"hookaido_ingress_rejected_by_reason_total{labels}"] = count
         for (reason, status), count in self._turned_away.items():
             values[f'snavio_gateway_turned_away_total{{reason="{reason}",status="{status}"}}'] = count
@@ -124,10 +124,6 @@ class MetricsApp:
             "HEAD",
         )
         body = self._metrics.page(self._gauges()) if right else b""
-        headers = [(b"content-type", CONTENT_TYPE), (b"content-length", b"%d" % len(body))]
+        headers = [(b"content-type", CONTENT_TYPE.encode()), (b"content-length", b"%d" % len(body))]
         await send({"type": "http.response.start", "status": 200 if right else 404, "headers": headers})
         await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
-
-
-def _label(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "")

@@ -60,7 +60,7 @@ class PullRecord:
 
 @dataclass(frozen=True, slots=True)
 class PullAnswer:
-    """What is answered; `messages` and `conflicts` are for logs and counters."""
+    """The answer; `messages` and `conflicts` are for logs and counters."""
 
     status: int
     body: bytes = b""
@@ -239,7 +239,7 @@ class PullApp:
     async def _take(
         self, endpoint: PullEndpoint, asked: Dequeue, wait_s: float, watching: asyncio.Task[None]
     ) -> Leased | None:
-        """What is leased for a worker; None when it left, and then nothing is."""
+        """The messages leased for a worker; None when it left, and then nothing is."""
         taking = asyncio.create_task(
             self._leases.take(endpoint.topic, batch=asked.batch, lease_ms=asked.lease_ms, wait_s=wait_s),
             name="pull",

@@ -37,7 +37,7 @@ _DONE, _LATE = 1, 2
 
 
 class LeaseState(Enum):
-    """What became of an operation on one lease."""
+    """The outcome of an operation on one lease."""
 
     DONE = "done"
     EXPIRED = "lease_expired"

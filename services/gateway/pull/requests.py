@@ -19,7 +19,7 @@ MOST_DELAY_NS: Final = 43_200_000 * MILLISECOND
 
 
 class InvalidRequest(Exception):
-    """What is wrong with a request, in one sentence."""
+    """The mistake in a request, in one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
