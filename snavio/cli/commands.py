@@ -20,6 +20,7 @@ up       up:up             Start a mesh on this machine, and show what it does u
 down     up:down           Stop the mesh that runs on a state folder, wherever it was started.
 demo     demo:demo         Show, in about twenty seconds, what a mesh does: deliver, refuse, and lose nothing.
 serve    serve:serve       Run one service in this process, for a supervisor of your own.
+edge     edge:edge         Run an HTTP edge: webhooks in, messages out; write and check its file.
 backup   backup:backup     Copy every store into a new folder while the mesh runs, and check the copy.
 restore  backup:restore    Bring a backup back into a state folder that is empty, or whose mesh is stopped.
 store    store:store       Check the stores of an installation, and rescue a damaged one when there is no backup.
@@ -64,7 +65,6 @@ archive  archive:archive   See the telemetry that Relay has archived, check it, 
 meter    meter:meter       Measure what the mesh promises, on a canary tenant of its own.
 spark    spark:spark       Run Spark jobs over the archive: find abuse, report on service, try a rule on the past.
 bench    bench:bench       Measure this machine for about ten seconds: sends, batches, latency, receiving.
-edge     edge:edge         Run an HTTP edge: webhooks in, messages out; write and check its file.
 config   config:config_app Show and check the configuration.
 doctor   doctor:doctor     Check toolchain, native library, state folder, disk, certificates, ports, services and clock.
 version  serve:version     Show what is installed.

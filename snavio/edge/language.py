@@ -31,7 +31,7 @@ class Dialect(Enum):
 
 
 class EdgePart(Enum):
-    """The part of the gateway that carries a directive out."""
+    """The part of the edge that carries a directive out."""
 
     INGRESS = "ingress"
     PULL = "pull"

@@ -159,3 +159,17 @@ def protocols(
     )
     config.load()
     return lambda: kind(config, state, limits=limits, connections=connections)
+
+
+async def end_connections(state: ServerState, *, finish_s: float) -> None:
+    """Give requests under way so long to end by themselves, then end them and close every connection."""
+    for connection in list(state.connections):
+        connection.shutdown()
+    if state.tasks:
+        await asyncio.wait(list(state.tasks), timeout=finish_s)
+    tasks = list(state.tasks)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for connection in list(state.connections):
+        connection.transport.abort()

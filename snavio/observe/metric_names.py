@@ -552,6 +552,10 @@ RELAY: Final = _by(
             ("sealing", "Envelopes and their events, sealed by tenant."),
             ("export", "Events and files archived, and failures."),
             ("compaction", "Files of the archive that were merged, and failures."),
+            (
+                "retention",
+                "Hours, files, events and bytes of the archive that were deleted because of their age.",
+            ),
             ("streams", "Reads of tenant streams, and what retention removed."),
             ("queues", "Envelopes sent to tenants' queues, and what became of them."),
         )

@@ -25,7 +25,7 @@ from snavio.errors import StateError
 from snavio.host.periodic import Periodic
 from snavio.host.shares import ShareLimit, Shares
 from snavio.http.limits import HttpLimits
-from snavio.http.protocol import protocols
+from snavio.http.protocol import end_connections, protocols
 
 BACKLOG: Final = 2048
 LOOK_SECONDS: Final = 1.0
@@ -124,16 +124,7 @@ class EdgeListener:
             self._server.close()
         if self._socket is not None:
             self._socket.close()
-        for connection in list(self._state.connections):
-            connection.shutdown()
-        tasks = list(self._state.tasks)
-        if tasks:
-            await asyncio.wait(tasks, timeout=FINISH_SECONDS)
-        for task in list(self._state.tasks):
-            task.cancel()
-        await asyncio.gather(*list(self._state.tasks), return_exceptions=True)
-        for connection in list(self._state.connections):
-            connection.transport.abort()
+        await end_connections(self._state, finish_s=FINISH_SECONDS)
 
     async def _serve(self) -> None:
         assert self._socket is not None

@@ -28,6 +28,8 @@ from snavio.host.shares import ShareLimit, Shares
 
 MOST_WAITING: Final = 4096
 BODY_SECONDS: Final = 30.0
+MOST_ANSWER_BYTES: Final = 32 << 20
+"""Of payloads: an answer that has so many takes no further message."""
 WRITE_SECONDS: Final = 30.0
 """For a worker to take what was written to its stream."""
 RETRY_AFTER_S: Final = 1
@@ -226,10 +228,16 @@ class PullApp:
             leased = await self._take(endpoint, asked, wait_s, watching)
             if leased is None:
                 return GONE
-            told = [
-                item(endpoint, message, self._leases.lease_id(endpoint.topic, leased, number))
-                for number, message in enumerate(leased.messages)
-            ]
+            told, size = [], 0
+            for number, message in enumerate(leased.messages):
+                if size >= MOST_ANSWER_BYTES:
+                    # What was deflated may be a thousand times as large: the rest comes with the next request.
+                    rest = Leased(leased.boot_epoch, leased.messages[number:])
+                    self._leases.left(endpoint.topic, asked.lease_ms, rest)
+                    break
+                lease_id = self._leases.lease_id(endpoint.topic, leased, number)
+                told.append(item(endpoint, message, lease_id))
+                size += len(told[-1]["payload_b64"])
             return PullAnswer(200, serialised({"items": told}), messages=len(told))
         finally:
             watching.cancel()
