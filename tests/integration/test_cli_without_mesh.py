@@ -34,7 +34,7 @@ ASKING = (
     "target show discord-bot|target delete discord-bot|route ls|route show discord-bot notify-user|"
     "route delete discord-bot notify-user|quota ls|quota show acme/billing discord-bot notify-user|"
     "bans cold-only acme/billing|suspend acme|resume acme|log|relay status|relay re-emit acme|tail|"
-    "acl after-revocation discord-bot|alerts ls|alerts ack 01a1f1e5-6673-72d9-928b-a26fcf206be3|"
+    "alerts ls|alerts ack 01a1f1e5-6673-72d9-928b-a26fcf206be3|"
     "alerts mute snavio.route.health --until 2h|alerts test oncall|alerts secret oncall|"
     "keys rehearse acme/billing hmac-v2|routes ls|routes show discord-bot|routes dead discord-bot|"
     "routes redrive discord-bot 1763500000000-0"
@@ -51,6 +51,8 @@ LOCAL = {
         "edge config fmt",
         "edge config validate",
         "edge init",
+        # Reads the archive, as `archive query` does, and says first what --unverified would count.
+        "acl after-revocation",
         # They ask the edge that runs, or are it.
         *("edge adopt", "edge explain", "edge ls", "edge orphans", "edge recent", "edge run", "edge try"),
         "certs assume",

@@ -218,7 +218,8 @@ async def test_dead_letters_of_a_running_mesh_are_listed_and_redriven_by_their_o
     assert {outcome.verdict for outcome in sent} == {Verdict.DELIVERED}
     async with scene.redis.client() as redis:
         await redis.xgroup_create(key, group, id="0")
-        ((_, entries),) = await redis.xreadgroup(group, "one", {key: ">"}, count=2)
+        answer: Any = await redis.xreadgroup(group, "one", {key: ">"}, count=2)
+        ((_, entries),) = answer
         for entry_id, fields in entries:
             await bury(redis, topic, group, entry_id, fields, reason="no such user")
 
@@ -245,6 +246,7 @@ async def test_dead_letters_of_a_running_mesh_are_listed_and_redriven_by_their_o
     assert await ran("routes", "redrive", target, first, first, "1-1") == {"moved": 1}
     assert [each["letter_id"] for each in (await ran("routes", "dead", target))["letters"]] == [second]
     async with scene.redis.client() as redis:
-        waiting = [QueuedCommand.from_redis(fields) for _, fields in await redis.xrange(key)]
+        stored: Any = await redis.xrange(key)
+    waiting = [QueuedCommand.from_redis(fields) for _, fields in stored]
     assert [one.command_id for one in waiting] == [sent[2].command_id, letters[0]["command_id"]]
     assert await ran("routes", "redrive", target, first) == {"moved": 0}, "a letter goes back once"
