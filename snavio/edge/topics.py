@@ -19,6 +19,8 @@ PULL_TARGET: Final = "pull"
 TOPIC_PREFIX: Final = "edge."
 EVENT_PREFIX: Final = "evt_"
 HTTP_CONTENT_TYPE: Final = "application/vnd.snavio.http"
+MOST_BODY_BYTES: Final = 32 << 20
+"""Of a body that is stored deflated: a message of 1 MiB could name a gigabyte."""
 HASH_BYTES: Final = 5
 _MSG_BYTES: Final = 8
 _EVENT_CHARACTERS: Final = 21

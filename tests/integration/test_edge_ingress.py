@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from services.gateway.edge.storing import packed
 from snavio.clock import ManualClock
+from snavio.edge.topics import MOST_BODY_BYTES
+from snavio.v1.edge_pb2 import HttpEnvelope
 from tests.support.edge import API, SECRET, MemoryMailbox, github, local_edge, signed
 
 OPEN = API + "/open { pull { path /open } }\n"
@@ -259,3 +262,8 @@ async def test_the_page_of_metrics_counts_by_route_and_reason(tmp_path: Path) ->
             in page
         )
         assert page.count("# TYPE hookaido_ingress_accepted_total counter\n") == 1
+
+
+async def test_a_body_that_workers_would_not_be_given_is_not_taken() -> None:
+    answer = await packed(HttpEnvelope(method="POST", body=bytes(MOST_BODY_BYTES + 1)))
+    assert not isinstance(answer, bytes) and (answer.status, answer.reason) == (413, "body-over-message")

@@ -19,7 +19,7 @@ from services.gateway.edge.running_plan import RunningRoute
 from snavio.domain.verdict import Verdict
 from snavio.edge.requests import EdgeRequest
 from snavio.edge.signatures import PROVIDER_TOLERANCE_NS, VerifiedSignature
-from snavio.edge.topics import HTTP_CONTENT_TYPE, event_id
+from snavio.edge.topics import HTTP_CONTENT_TYPE, MOST_BODY_BYTES, event_id
 from snavio.errors import Saturated, SnavioError
 from snavio.v1.edge_pb2 import HttpEnvelope
 from snavio.v1.mailbox_pb2 import NewMessage
@@ -117,6 +117,10 @@ def traceparent(request: EdgeRequest) -> str:
 async def packed(found: HttpEnvelope) -> bytes | EdgeAnswer:
     """The stored bytes; a body that is large is deflated, and what does not fit even then is refused."""
     size = len(found.body)
+    if size > MOST_BODY_BYTES:
+        # Workers would be given it as it is stored.
+        words = f"The body has {size:,} bytes; at most {MOST_BODY_BYTES:,} are stored, however small they deflate."
+        return EdgeAnswer(413, "body-over-message", words)
     if size >= DEFLATE_FROM:
         # Not on the loop: a megabyte takes it ten milliseconds.
         smaller = await asyncio.to_thread(zlib.compress, found.body, _LEVEL)

@@ -15,12 +15,10 @@ import orjson
 from google.protobuf.message import DecodeError
 
 from services.gateway.pull.endpoints import PullEndpoint
-from snavio.edge.topics import HTTP_CONTENT_TYPE, PULL_TARGET, event_id
+from snavio.edge.topics import HTTP_CONTENT_TYPE, MOST_BODY_BYTES, PULL_TARGET, event_id
 from snavio.native import Received
 from snavio.v1.edge_pb2 import HttpEnvelope
 
-MOST_BODY_BYTES: Final = 32 << 20
-"""Of a body that was deflated: a message of 1 MiB can name a gigabyte. What is larger is given as it is stored."""
 SECOND_NS: Final = 1_000_000_000
 
 
@@ -74,7 +72,7 @@ def _request(payload: bytes) -> Any:
     try:
         request: Any = HttpEnvelope.FromString(payload)
         if request.body_size > MOST_BODY_BYTES:
-            return None
+            return None  # Ingress stores none: somebody else made it.
         if request.body_size:
             inflating = zlib.decompressobj()
             body = inflating.decompress(request.body, request.body_size)
