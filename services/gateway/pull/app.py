@@ -20,7 +20,7 @@ from services.gateway.pull.endpoints import PullEndpoint, PullLimits, PullTable,
 from services.gateway.pull.items import item, serialised
 from services.gateway.pull.leases import LeaseState, PullLeases
 from services.gateway.pull.requests import Dequeue, InvalidRequest
-from services.gateway.pull.waiting import Leased
+from services.gateway.pull.waiting import LeasedItems
 from snavio.clock import Clock
 from snavio.edge.references import SecretReference
 from snavio.errors import BadRequest, Saturated, SnavioError, Unavailable
@@ -52,7 +52,7 @@ class PullRecord:
     status: int
     code: str
     messages: int
-    """Leased, or settled."""
+    """LeasedItems, or settled."""
     conflicts: int
     remote: str
     duration_ns: int
@@ -238,7 +238,7 @@ class PullApp:
 
     async def _take(
         self, endpoint: PullEndpoint, asked: Dequeue, wait_s: float, watching: asyncio.Task[None]
-    ) -> Leased | None:
+    ) -> LeasedItems | None:
         """The messages leased for a worker; None when it left, and then nothing is."""
         taking = asyncio.create_task(
             self._leases.take(endpoint.topic, batch=asked.batch, lease_ms=asked.lease_ms, wait_s=wait_s),
@@ -322,7 +322,7 @@ class PullApp:
                 if watching.done() or not await _write(send, event):
                     # The one that was being written may have arrived; those behind it have not.
                     behind = number if watching.done() else number + 1
-                    rest = Leased(leased.boot_epoch, leased.messages[behind:])
+                    rest = LeasedItems(leased.boot_epoch, leased.messages[behind:])
                     self._leases.left(endpoint.topic, asked.lease_ms, rest)
                     return sent
                 sent += 1
