@@ -18,7 +18,7 @@ import structlog
 
 from snavio.admin.bans import BanClient, ProposalAnswer
 from snavio.audit.archive_index import ArchiveFollower, IndexStep
-from snavio.audit.ban_audit import AuditReport, AuditEvidence, audit
+from snavio.audit.ban_audit import AuditEvidence, AuditReport, audit
 from snavio.audit.identity import job_certificates, renewed
 from snavio.audit.index_file import moment, write_index, write_whole
 from snavio.audit.jobs import Job, SparkLocation, Told, command
