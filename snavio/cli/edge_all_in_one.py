@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from snavio.cli.output import aside, line
-from snavio.errors import StateError
+from snavio.errors import BadRequest
 
 if TYPE_CHECKING:
     from snavio.config import MeshSettings
@@ -113,7 +113,7 @@ class AllInOne:
         mesh = self._installation.mesh
         try:
             check_ports(mesh)
-        except StateError:
+        except BadRequest:
             free = free_addresses("enrolment")
             enrolment = free.pop("enrolment")
             environment = {f"SNAVIO_MESH__{name.upper()}": address for name, address in free.items()}
@@ -139,6 +139,7 @@ class AllInOne:
         from snavio.cli.edge_run import write_pid
         from snavio.cli.up import spared
         from snavio.clock import SystemClock
+        from snavio.edge.overview import overview
         from snavio.launch.edge_process import EDGE_SERVICE, EdgeLaunch, EdgeProcess, register_edge
 
         plan = self._plan
@@ -164,4 +165,6 @@ class AllInOne:
         write_pid(self._pid_file)
         seconds = time.monotonic() - self._began
         line(f"edge ready in {seconds:.1f} s on port {edge.port} (tenant {plan.tenant}, {mesh.state_dir})")
+        for each in overview(plan):
+            line(each)
         return edge

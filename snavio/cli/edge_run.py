@@ -20,7 +20,7 @@ from snavio.cli.edge_config import HERE, Hookaidofile
 from snavio.cli.edge_files import read_file
 from snavio.cli.exits import ExitCode
 from snavio.cli.options import Context as ContextOption
-from snavio.cli.output import aside
+from snavio.cli.output import aside, line
 from snavio.cli.render import one_line
 from snavio.errors import BadRequest, StateError
 
@@ -97,7 +97,13 @@ def run(
     ).value
     installation = installation_of(db, context)
     if installation.context is not None:
-        _become(_joined(installation, plan, config, watch=watch, level=level), pid_file)
+        from snavio.edge.overview import overview
+
+        launch = _joined(installation, plan, config, watch=watch, level=level)
+        line(f"edge of {launch.tenant} joins the mesh of the context {installation.context.name}")
+        for each in overview(plan):
+            line(each)
+        _become(launch, pid_file)
     from snavio.cli.edge_all_in_one import AllInOne
 
     asyncio.run(AllInOne(installation, plan, config, pid_file=pid_file, watch=watch, log_level=level).run())

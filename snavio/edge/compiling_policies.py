@@ -154,7 +154,7 @@ def compile_waiting(file: ReadBlock, findings: FindingLog, *, in_memory: bool) -
     attempts = block_of(file, "attempts_retention", "attempts_retention")
     for block in (queued, dead):
         one = block.one("max_age")
-        if one and one.known and one.values[0] is None:
+        if one and one.known and one.values and one.values[0] is None:
             findings.warning(
                 one.at,
                 "ten-years",

@@ -74,6 +74,8 @@ class ProviderForm:
     """Keys are base64 behind `whsec_`."""
     covers_time: bool = True
     """The signature covers a time, so that its tag is good once."""
+    signed_ids: tuple[str, ...] = ()
+    """Headers with the sender's own id that the signature covers."""
 
 
 def verify(
@@ -286,7 +288,7 @@ PROVIDERS: Final[dict[str, ProviderForm]] = {
     "shopify": ProviderForm(_shopify, ("x-shopify-webhook-id",), covers_time=False),
     # `X-Gitlab-Event-UUID` is shared by hooks that set each other off: as an id it would swallow events.
     "gitlab": ProviderForm(_gitlab, ("idempotency-key",), token=True, covers_time=False),
-    "standard_webhooks": ProviderForm(_standard, standard_key=True),
+    "standard_webhooks": ProviderForm(_standard, standard_key=True, signed_ids=("webhook-id", "svix-id")),
 }
 """By the name that `provider` takes."""
 

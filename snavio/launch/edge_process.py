@@ -23,7 +23,7 @@ from snavio.clock import Clock
 from snavio.config import MeshSettings
 from snavio.domain.directory import Principal, Service, Tenant
 from snavio.domain.identity import Identity, IdentityKind
-from snavio.errors import NotFound, StateError, Unavailable
+from snavio.errors import BadRequest, NotFound, StateError, Unavailable
 from snavio.launch.processes import STOP_SECONDS
 from snavio.rpc.renewal import Leaf
 
@@ -137,7 +137,7 @@ class EdgeProcess:
         return self._process.pid
 
     async def start(self) -> None:
-        """Start it and wait until it is ready; Unavailable or `exit_code` when it is not."""
+        """Start it and wait until it is ready; BadRequest where only a change helps, otherwise Unavailable."""
         process = self._process = await asyncio.create_subprocess_exec(
             *self._launch.command(),
             env=self._launch.environment(follow=True),
@@ -156,7 +156,11 @@ class EdgeProcess:
             ) from None
         if not line.startswith("ready "):
             self.exit_code = await process.wait()
-            raise Unavailable("The edge did not start; what it said stands above.", reason="did-not-start")
+            said = "The edge did not start; what it said stands above."
+            if self.exit_code in _BAD_STARTS:
+                # Not for trying again: the file, a secret or the machine has to change first.
+                raise BadRequest(said, reason="did-not-start")
+            raise Unavailable(said, reason="did-not-start")
         self.port = int(line.split()[2])
 
     async def watch(self) -> None:
@@ -172,7 +176,7 @@ class EdgeProcess:
             try:
                 await self.start()
                 self._say(f"the edge serves again (process {self.pid}).")
-            except Unavailable as error:
+            except (BadRequest, Unavailable) as error:
                 self._say(str(error))
 
     def hang_up(self) -> None:

@@ -7,7 +7,8 @@ exception; there are few.
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
@@ -20,6 +21,8 @@ from snavio.telemetry.schema import BY_NAME, COLUMNS, arrow_schema
 MAX_COUNT: Final = (1 << 32) - 1
 """Most commands that one row may stand for: Spark keeps counts of a window in halves of 64 bits."""
 ROW_GROUP_ROWS: Final = 1 << 20
+STATISTICS: Final = ("at", "event", "command_id", "source", "target")
+"""Columns that questions narrow; the smallest and largest values of all the others cost a sixth of a file's CPU."""
 _WIDTHS: Final = {"text": 4, "int32": 8, "int64": 8, "float64": 8, "time": 8, "id": 16}
 _KINDS: Final = {column.name: column.kind for column in COLUMNS}
 
@@ -74,6 +77,7 @@ def encode(table: Any) -> EncodedFile:
         compression_level=3,
         use_dictionary=text,
         column_encoding=dict.fromkeys(delta, "DELTA_BINARY_PACKED"),
+        write_statistics=[name for name in table.column_names if name in STATISTICS],
         # Readers have the schema; a copy of it in every small file would be a tenth of it.
         store_schema=False,
     )
@@ -90,7 +94,8 @@ def read(contents: bytes) -> Any:
     import pyarrow.parquet as pq
 
     try:
-        found = pq.read_table(io.BytesIO(contents))
+        # Not `read_table`, which imports pandas for what it can do beyond one file.
+        found = pq.ParquetFile(io.BytesIO(contents)).read()
         arrays = [
             found[field.name].cast(field.type)
             if field.name in found.column_names
@@ -122,9 +127,10 @@ def _table(rows: int, columns: dict[str, Any], *, instance: str, epoch: int, ser
     for field in _schema():
         fields.append(field)
         if field.name in constant:
-            arrays.append(pa.DictionaryArray.from_arrays(_zeros(rows), pa.array([constant[field.name]])))
+            words = _made("text", [constant[field.name]])
+            arrays.append(pa.DictionaryArray.from_arrays(_zeros(rows), words))
         elif field.name == "epoch":
-            arrays.append(pa.repeat(pa.scalar(epoch, pa.int64()), rows))
+            arrays.append(_of_buffers(field.type, rows, None, array("q", [epoch]) * rows))
         elif field.name in columns and columns[field.name][0]:
             arrays.append(_array(rows, field, *columns[field.name]))
         else:
@@ -135,7 +141,7 @@ def _table(rows: int, columns: dict[str, Any], *, instance: str, epoch: int, ser
 def _zeros(rows: int) -> Any:
     import pyarrow as pa
 
-    return pa.Array.from_buffers(pa.int32(), rows, [None, pa.py_buffer(bytes(4 * rows))])
+    return _of_buffers(pa.int32(), rows, None, bytes(4 * rows))
 
 
 def _array(rows: int, field: Any, values: bytes, bits: bytes | None, words: list[str] | None) -> Any:
@@ -146,9 +152,8 @@ def _array(rows: int, field: Any, values: bytes, bits: bytes | None, words: list
         raise ValueError(f"{field.name} has another length than its rows.")
     buffers = [None if bits is None else pa.py_buffer(bits), pa.py_buffer(values)]
     if words is not None:
-        return pa.DictionaryArray.from_arrays(
-            pa.Array.from_buffers(pa.int32(), rows, buffers), pa.array(words, pa.string())
-        )
+        indices = pa.Array.from_buffers(pa.int32(), rows, buffers)
+        return pa.DictionaryArray.from_arrays(indices, _made("text", words))
     if kind == "int32":
         return pa.Array.from_buffers(pa.int64(), rows, buffers).cast(pa.int32())
     return pa.Array.from_buffers(field.type, rows, buffers)
@@ -164,7 +169,7 @@ def _rare(events: Sequence[tuple[int, int, str, bytes]], *, instance: str, epoch
     import pyarrow as pa
 
     rows = []
-    for seq, at_unix_ns, name, fields in events:
+    for seq, at_unix_ns, name, told in events:
         row: dict[str, Any] = {
             "event": name,
             "instance": instance,
@@ -174,21 +179,66 @@ def _rare(events: Sequence[tuple[int, int, str, bytes]], *, instance: str, epoch
             "at": at_unix_ns // 1000,
             "count": 1,
         }
-        row.update(_fields(name, fields))
+        row.update(_fields(name, told))
         rows.append(row)
-    columns = [
-        pa.array([row.get(field.name) for row in rows], _plain(field.type)).cast(field.type)
-        for field in _schema()
-    ]
-    return pa.Table.from_arrays(columns, schema=_schema())
+    arrays, fields = [], []
+    for field in _schema():
+        values = [row.get(field.name) for row in rows]
+        if any(value is not None for value in values):
+            made = _made(_KINDS[field.name], values)
+            arrays.append(made.dictionary_encode() if pa.types.is_dictionary(field.type) else made)
+            fields.append(field)
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields, metadata=_schema().metadata))
 
 
-def _plain(kind: Any) -> Any:
+def _made(kind: str, values: Sequence[Any]) -> Any:
+    """An array of values, some of them None. `pyarrow.array` would import pandas, wherever that is installed."""
     import pyarrow as pa
 
-    if pa.types.is_dictionary(kind):
-        return pa.string()
-    return pa.int64() if pa.types.is_timestamp(kind) else kind
+    missing = any(value is None for value in values)
+    bits = _bits([value is not None for value in values]) if missing else None
+    match kind:
+        case "text":
+            encoded = [b"" if value is None else value.encode() for value in values]
+            return _of_buffers(pa.string(), len(values), bits, _offsets(encoded), b"".join(encoded))
+        case "texts":
+            lists = [value or () for value in values]
+            inner = _made("text", [text for each in lists for text in each])
+            buffers = [None if bits is None else pa.py_buffer(bits), pa.py_buffer(_offsets(lists))]
+            return pa.Array.from_buffers(pa.list_(pa.string()), len(values), buffers, children=[inner])
+        case "bool":
+            return _of_buffers(pa.bool_(), len(values), bits, _bits(values))
+    plain = {
+        "int32": ("i", pa.int32()),
+        "int64": ("q", pa.int64()),
+        "time": ("q", pa.timestamp("us", tz="UTC")),
+        "float64": ("d", pa.float64()),
+    }
+    code, kept_as = plain[kind]
+    return _of_buffers(kept_as, len(values), bits, array(code, [value or 0 for value in values]))
+
+
+def _of_buffers(kind: Any, rows: int, bits: bytes | None, *buffers: Any) -> Any:
+    import pyarrow as pa
+
+    given = [None if bits is None else pa.py_buffer(bits), *map(pa.py_buffer, buffers)]
+    return pa.Array.from_buffers(kind, rows, given)
+
+
+def _offsets(values: Iterable[Sequence[Any]]) -> array[int]:
+    ends = array("i", [0])
+    for value in values:
+        ends.append(ends[-1] + len(value))
+    return ends
+
+
+def _bits(values: Sequence[Any]) -> bytes:
+    """One bit each, the first the lowest, as Arrow has them."""
+    bits = bytearray((len(values) + 7) // 8)
+    for place, value in enumerate(values):
+        if value:
+            bits[place >> 3] |= 1 << (place & 7)
+    return bytes(bits)
 
 
 def _fields(name: str, document: bytes) -> dict[str, Any]:

@@ -444,8 +444,8 @@ async def follows_its_tenants_events_and_goes_on_from_a_bookmark(bench: Bench) -
             sent.append((await bench.send(b"tell me"))["id"])
             await asyncio.wait({reading}, timeout=0.7)
         first = reading.result()
-        told = [event["command_id"] for item in first["items"] for event in item["events"]]
-        assert set(told) <= set(sent) and len(told) == len(set(told)) >= 2
+        told = _commands(first)
+        assert set(told) <= set(sent) and len(told) == len(set(told)) >= 1
         assert {item["source"] for item in first["items"]} == {bench.source}
         # From there on nothing is missing and nothing comes twice.
         reading = asyncio.ensure_future(follow(1, first["bookmark"]))
@@ -453,7 +453,7 @@ async def follows_its_tenants_events_and_goes_on_from_a_bookmark(bench: Bench) -
             sent.append((await bench.send(b"and more"))["id"])
             await asyncio.wait({reading}, timeout=0.7)
         second = reading.result()
-    told += [event["command_id"] for item in second["items"] for event in item["events"]]
+    told += _commands(second)
     assert told == sent[sent.index(told[0]) :][: len(told)]
     # One that is no longer kept: the signed state, and then what comes.
     async with asyncio.timeout(90):
@@ -465,6 +465,13 @@ async def follows_its_tenants_events_and_goes_on_from_a_bookmark(bench: Bench) -
     assert int(reset["reset"]) >= int(second["bookmark"]["seq"])
     taken = await bench.client.ask("take", topic=bench.topic, most=len(sent), visibility_ms=LEASE_MS)
     assert set(await bench.settle("ack", *taken["messages"])) == {DONE}
+
+
+def _commands(told: dict[str, Any]) -> list[str]:
+    """Ids of the commands in a stream: an event about several, such as a limit that was reached, has none."""
+    return [
+        event["command_id"] for item in told["items"] for event in item["events"] if "command_id" in event
+    ]
 
 
 async def believes_no_gateway_that_lies(bench: Bench) -> None:

@@ -15,7 +15,7 @@ from snavio.edge.topics import route_topic
 from snavio.launch.installation import find
 from snavio.v1.edge_pb2 import HttpEnvelope
 from tests.support.edge import SECRET, signed
-from tests.support.edge_cli import EdgeRun, edge_run
+from tests.support.edge_cli import EdgeRun, child_pid, edge_run
 
 KILLS = 50 if os.environ.get("SNAVIO_FULL") else 5
 FILE = """
@@ -88,18 +88,8 @@ async def stored(folder: Path) -> list[bytes]:
         ]
 
 
-def mailbox_pid(launcher: int) -> int:
-    for entry in Path("/proc").iterdir():
-        try:
-            words = (entry / "cmdline").read_bytes().split(b"\0")
-            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-        except (OSError, ValueError, IndexError):
-            continue
-        if parent == launcher and b"services.mailbox" in words:
-            return int(entry.name)
-    return 0
-
-
+# Whoever restarts what crashes pauses for up to 15 s when it crashes again and again.
+@pytest.mark.timeout(300 + 40 * KILLS)
 @pytest.mark.parametrize("victim", ["edge", "mailbox"])
 async def test_a_kill_under_load_loses_nothing_that_was_acknowledged_and_lets_no_replay_in(
     tmp_path: Path, victim: str
@@ -113,7 +103,7 @@ async def test_a_kill_under_load_loses_nothing_that_was_acknowledged_and_lets_no
                 pid = (await asyncio.to_thread(edge.control.health))["pid"]
             else:
                 async with asyncio.timeout(60):
-                    while not (pid := mailbox_pid(edge.process.pid)):
+                    while not (pid := child_pid(edge.process.pid, "services.mailbox")):
                         await asyncio.sleep(0.05)
             os.kill(pid, signal.SIGKILL)
             await load.more(20)

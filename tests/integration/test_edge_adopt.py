@@ -58,7 +58,12 @@ def test_an_adopted_edge_joins_the_mesh_of_its_invitation_and_stores_there(tmp_p
         )  # fmt: skip
         try:
             assert edge.stdout is not None
-            assert edge.stdout.readline().startswith("ready edge "), edge.stderr.read() if edge.stderr else ""
+            lines: list[str] = []
+            while not (lines and lines[-1].startswith("ready edge ")):
+                lines.append(edge.stdout.readline())
+                assert lines[-1], (lines, edge.stderr.read() if edge.stderr else "")
+            assert lines[0].startswith("edge of acme joins the mesh of the context ")
+            assert [each.split()[0] for each in lines[1:-1]][:1] == ["ingress"]
             limit = time.monotonic() + 60
             while True:
                 asked = urllib.request.Request(f"http://127.0.0.1:{port}/open", data=b"x", method="POST")

@@ -18,6 +18,7 @@ import orjson
 
 from snavio.launch.edge_control import EdgeControl
 from snavio.launch.free_ports import free_ports
+from snavio.launch.processes import free_addresses
 
 READY_S = 120.0
 
@@ -65,17 +66,34 @@ class EdgeRun:
         return asked.returncode or 0, out.decode()
 
 
+def child_pid(launcher: int, module: str) -> int:
+    """The process of a module that a launcher has started; 0 while there is none."""
+    for entry in Path("/proc").iterdir():
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            continue
+        if parent == launcher and module.encode() in words:
+            return int(entry.name)
+    return 0
+
+
 @asynccontextmanager
 async def edge_run(folder: Path, text: str, **environment: str) -> AsyncIterator[EdgeRun]:
     """Run a file whose `PORT` and `PULL` are free ports."""
     ports = free_ports(2)
+    # Two meshes that begin at once would both find the usual ports free, and one of them would be too late.
+    addresses = free_addresses("enrolment")
+    own = {"SNAVIO_SIGNER__ENROL_LISTEN": addresses.pop("enrolment")}
+    own |= {f"SNAVIO_MESH__{name.upper()}": address for name, address in addresses.items()}
     config = folder / "Hookaidofile"
     config.write_text(text.replace("PORT", str(ports[0])).replace("PULL", str(ports[1])))
     with (folder / "err.txt").open("wb") as errors:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "snavio.cli", "edge", "run", "--config", str(config), "--db", str(folder / "db"),
             "--pid-file", str(folder / "pid"),
-            stdout=asyncio.subprocess.PIPE, stderr=errors, env={**os.environ, **environment},
+            stdout=asyncio.subprocess.PIPE, stderr=errors, env={**os.environ, **own, **environment},
         )  # fmt: skip
     try:
         assert process.stdout is not None

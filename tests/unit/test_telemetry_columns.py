@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from datetime import UTC, datetime
 from typing import Any
 
@@ -257,3 +259,42 @@ def test_a_count_that_cannot_be_one_stays_beside_the_row_and_the_others_are_arch
     odd, good = archived(block([], events=[("x", {"count": count}), ("y", {"count": 2**32 - 1})]))
     assert (odd["count"], json.loads(odd["extra"])) == (1, {"count": count})
     assert (good["count"], good["extra"]) == (2**32 - 1, None)
+
+
+def test_rare_events_of_all_types_keep_their_values_beside_missing_ones() -> None:
+    values: dict[str, list[Any]] = {
+        "text": ["ä", None, "", "ä"],
+        "texts": [["a", "bß"], None, [], ["c"]],
+        "bool": [True, None, False, True] * 5,
+        "int32": [-(1 << 31), None, 0, (1 << 31) - 1],
+        "int64": [-(1 << 63), None, 0, (1 << 63) - 1],
+        "float64": [0.5, None, 0.0, -1e300],
+        "time": [1, None, 2],
+    }
+    for kind, given in values.items():
+        made = parquet._made(kind, given)
+        made.validate(full=True)
+        assert made.null_count == given.count(None), kind
+        assert (made.cast("int64") if kind == "time" else made).to_pylist() == given, kind
+        assert parquet._made(kind, []).to_pylist() == []
+
+
+def test_encoding_a_page_does_not_import_pandas() -> None:
+    entry = TelemetryBlock.Event(at_unix_ns=NOW, name="snavio.telemetry.dropped", fields=b'{"reason":"x"}')
+    pages = [block([Verdict.DELIVERED]), TelemetryBlock(service="fast", event=[entry])]
+    raw = b"".join(raw for _, raw in read_journal_page(page(*pages))[3])
+    code = f"""
+import sys
+class Watch:
+    tried = False
+    def find_spec(self, name, path=None, target=None):
+        Watch.tried |= name.partition(".")[0] == "pandas"
+sys.meta_path.insert(0, Watch())
+from snavio.native import Tombstones
+from snavio.telemetry import parquet
+file, _ = parquet.encode_pages([(1, {raw!r})], instance="fast-0", epoch=7, service="fast", tombstones=Tombstones())
+assert file.rows == 2, file.rows
+assert parquet.read(file.contents).num_rows == 2
+assert not Watch.tried
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

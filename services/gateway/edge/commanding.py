@@ -25,6 +25,7 @@ from snavio.sdk.producer import Producer
 
 SEND_SECONDS: Final = 5.0
 MOST_TAGS: Final = 200_000
+MOST_DOUBTS: Final = 50_000
 RETRY_SECONDS: Final = 5.0
 _log = structlog.get_logger(__name__)
 
@@ -49,6 +50,7 @@ class ReplayTags:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._until: OrderedDict[bytes, int] = OrderedDict()
+        self._doubts: OrderedDict[bytes, None] = OrderedDict()
 
     def claim(self, tag: bytes, window_ns: int) -> bool:
         """False for a tag that is claimed; Unavailable where no more can be remembered."""
@@ -63,6 +65,16 @@ class ReplayTags:
         self._until[tag] = now + window_ns
         self._until.move_to_end(tag)
         return True
+
+    def doubt(self, tag: bytes) -> None:
+        """Nothing is known of what became of its request, which may come again: that is no replay."""
+        self._doubts[tag] = None
+        while len(self._doubts) > MOST_DOUBTS:
+            self._doubts.popitem(last=False)
+
+    def doubted(self, tag: bytes) -> bool:
+        """True, once, for a tag in doubt."""
+        return self._doubts.pop(tag, self) is None
 
     def release(self, tag: bytes) -> None:
         """Forget a tag whose request was not delivered."""

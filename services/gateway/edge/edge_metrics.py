@@ -10,27 +10,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from services.gateway.edge.answers import QUEUED, EdgeAnswer, RequestNotes
+from snavio.observe.edge_metric_names import EDGE
 from snavio.observe.prometheus_text import CONTENT_TYPE, label_value
 
 BUCKETS_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000)
 Gauges = Callable[[], Mapping[str, float]]
 
-_HELP: Final = {
-    "hookaido_ingress_accepted_total": "Requests that were answered 202.",
-    "hookaido_ingress_rejected_total": "Requests that were refused.",
-    "hookaido_ingress_enqueued_total": "Messages that were stored, one for each target.",
-    "hookaido_ingress_rejected_by_reason_total": "Refused requests by route, reason and status.",
-    "hookaido_tracing_enabled": "1 when traces are exported.",
-    "hookaido_tracing_init_failures_total": "Starts without the exporter that was asked for.",
-    "hookaido_tracing_export_errors_total": "Traces that could not be exported.",
-    "hookaido_queue_depth": "Messages by state, as the mailbox counts them.",
-    "snavio_gateway_duplicates_total": "Requests that were stored before.",
-    "snavio_gateway_replays_total": "Requests whose signature was used before.",
-    "snavio_gateway_turned_away_total": "Requests that ended before they were whole or could be read.",
-    "snavio_gateway_request_seconds": "Time from the head of a request to its answer.",
-    "snavio_gateway_reloads_total": "Reloads by outcome.",
-    "snavio_gateway_config_generation": "Number of the plan in force.",
-}
+_ROWS: Final = {each.name: each for each in EDGE}
 
 
 class EdgeMetrics:
@@ -96,16 +82,12 @@ class EdgeMetrics:
         for name, value in sorted(values.items(), key=lambda each: each[0].partition("{")[0]):
             family = name.partition("{")[0]
             for end in ("_bucket", "_sum", "_count"):
-                if family.removesuffix(end) in _HELP:
+                if family.removesuffix(end) in _ROWS:
                     family = family.removesuffix(end)
             if family != told:
                 told = family
-                kind = "counter" if family.endswith("_total") else "gauge"
-                kind = "histogram" if family == "snavio_gateway_request_seconds" else kind
-                lines += [
-                    f"# HELP {family} {_HELP.get(family, 'See docs/edge.md.')}",
-                    f"# TYPE {family} {kind}",
-                ]
+                if (row := _ROWS.get(family)) is not None:
+                    lines += [f"# HELP {family} {row.help}", f"# TYPE {family} {row.kind.value}"]
             lines.append(f"{name} {value:g}" if value < 1e6 else f"{name} {value:.0f}")
         return ("\n".join(lines) + "\n").encode()
 

@@ -22,6 +22,7 @@ from services.gateway.edge.posting import Posting
 from services.gateway.edge.running_plan import RunningPlan, RunningRoute
 from services.gateway.edge.storing import delivery_id, envelope, packed, store, store_key, traceparent
 from snavio.clock import Clock
+from snavio.domain.verdict import Verdict
 from snavio.edge.matching import RouteMatch
 from snavio.edge.requests import BadPath, EdgeRequest, client_address, request_path
 from snavio.edge.signatures import PROVIDER_TOLERANCE_NS, VerifiedSignature
@@ -297,7 +298,9 @@ class Ingress:
                 notes.refused(
                     "stored", f"command {outcome.command_id}: {outcome.reason} {outcome.detail}".rstrip()
                 )
-            if tag and not given and answer.reason == DUPLICATE:
+            if tag and outcome.verdict is Verdict.OUTCOME_UNKNOWN:
+                self._tags.doubt(claim)
+            elif answer.reason == DUPLICATE and tag and not given and not self._tags.doubted(claim):
                 # Its id is made of the tag: what was stored before is this very request.
                 notes.refused("replay", "the same signature was accepted before")
                 return EdgeAnswer(401, "replayed", "This signature was used before.")
