@@ -27,7 +27,7 @@ takes three times as many."""
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class AuditEvidence:
     """The evidence of a range."""
 
     spans: Sequence[tuple[int, int]]
@@ -93,7 +93,7 @@ async def audit(
     policy_version: str,
     since_unix_ns: int | None,
     until_unix_ns: int | None,
-    evidence: Evidence,
+    evidence: AuditEvidence,
     began_at_version: int,
     period_minutes: int,
     also: Mapping[str, Sequence[str]] | None = None,

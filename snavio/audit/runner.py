@@ -18,7 +18,7 @@ import structlog
 
 from snavio.admin.bans import BanClient, ProposalAnswer
 from snavio.audit.archive_index import ArchiveFollower, IndexStep
-from snavio.audit.ban_audit import AuditReport, Evidence, audit
+from snavio.audit.ban_audit import AuditEvidence, AuditReport, audit
 from snavio.audit.identity import job_certificates, renewed
 from snavio.audit.index_file import moment, write_index, write_whole
 from snavio.audit.jobs import Job, SparkLocation, Told, command
@@ -149,7 +149,7 @@ async def _audit(
     began: int,
 ) -> AuditReport:
     lines = read_proposals(order.out / "proposals.jsonl")
-    evidence = Evidence(
+    evidence = AuditEvidence(
         [(entry.min_at_unix_ns, entry.max_at_unix_ns) for entry in verified_archive.entries],
         left_out=verified_archive.left_out,
         holes=len(verified_archive.holes),

@@ -15,7 +15,7 @@ import pytest
 
 from snavio.admin.bans import AuditAnswer, Proposal, ProposalAnswer
 from snavio.audit import ban_audit
-from snavio.audit.ban_audit import Evidence, audit
+from snavio.audit.ban_audit import AuditEvidence, audit
 from snavio.audit.proposals import as_asked, read_lines
 from snavio.audit.proposer import Proposer, alone
 from snavio.clock import ManualClock
@@ -240,7 +240,7 @@ def test_a_burst_leaves_the_warm_path_of_all_routes_and_its_targets_are_evidence
 # -- the audit -----------------------------------------------------------------------------------------
 
 
-WHOLE = Evidence([(NOW - 65 * MINUTE, NOW)])
+WHOLE = AuditEvidence([(NOW - 65 * MINUTE, NOW)])
 LINES = (
     line("a", kind="burst-replayed"),
     line("past", start=NOW - 60 * MINUTE),
@@ -253,7 +253,7 @@ def proposals(*lines: dict[str, Any]) -> Sequence[Proposal]:
 
 
 async def audited(
-    registry: Registry, *lines: dict[str, Any], evidence: Evidence = WHOLE, until: int | None = NOW
+    registry: Registry, *lines: dict[str, Any], evidence: AuditEvidence = WHOLE, until: int | None = NOW
 ) -> Any:
     found = proposals(*(lines or LINES))
     return await audit(
@@ -335,11 +335,11 @@ async def test_an_audit_tells_every_ban_that_it_confirms_also_one_that_still_las
         (replace(WHOLE, left_out=1), "files of the range are left out"),
         (replace(WHOLE, holes=1), "missing from the archive"),
         (replace(WHOLE, unreadable=2), "2 of the job's own findings cannot be read"),
-        (Evidence([]), "the archive has no events of the range"),
-        (Evidence([(NOW - 300 * MINUTE, NOW - 200 * MINUTE)]), "no whole period with events"),
+        (AuditEvidence([]), "the archive has no events of the range"),
+        (AuditEvidence([(NOW - 300 * MINUTE, NOW - 200 * MINUTE)]), "no whole period with events"),
     ],
 )
-async def test_nobody_is_set_free_on_evidence_that_is_not_whole(evidence: Evidence, why: str) -> None:
+async def test_nobody_is_set_free_on_evidence_that_is_not_whole(evidence: AuditEvidence, why: str) -> None:
     registry = Registry()
     result = await audited(registry, evidence=evidence)
     assert registry.concluded == []
@@ -352,7 +352,7 @@ async def test_a_period_without_any_event_is_not_judged(tmp_path: Path) -> None:
     """Its hour was deleted: the others of the range are judged, and no ban of it is withdrawn."""
     registry = Registry()
     spans = [(NOW - 61 * MINUTE, NOW - 55 * MINUTE), (NOW - 29 * MINUTE, NOW)]
-    await audited(registry, evidence=Evidence(spans))
+    await audited(registry, evidence=AuditEvidence(spans))
     assert [(told["from_unix_ns"], told["to_unix_ns"]) for told in registry.concluded] == [
         (NOW - 60 * MINUTE, NOW - 50 * MINUTE),
         (NOW - 30 * MINUTE, NOW - 20 * MINUTE),
