@@ -444,7 +444,7 @@ async def follows_its_tenants_events_and_goes_on_from_a_bookmark(bench: Bench) -
             sent.append((await bench.send(b"tell me"))["id"])
             await asyncio.wait({reading}, timeout=0.7)
         first = reading.result()
-        told = [event["command_id"] for item in first["items"] for event in item["events"]]
+        told = _command_ids(first["items"])
         assert set(told) <= set(sent) and len(told) == len(set(told)) >= 2
         assert {item["source"] for item in first["items"]} == {bench.source}
         # From there on nothing is missing and nothing comes twice.
@@ -453,7 +453,7 @@ async def follows_its_tenants_events_and_goes_on_from_a_bookmark(bench: Bench) -
             sent.append((await bench.send(b"and more"))["id"])
             await asyncio.wait({reading}, timeout=0.7)
         second = reading.result()
-    told += [event["command_id"] for item in second["items"] for event in item["events"]]
+    told += _command_ids(second["items"])
     assert told == sent[sent.index(told[0]) :][: len(told)]
     # One that is no longer kept: the signed state, and then what comes.
     async with asyncio.timeout(90):
@@ -465,6 +465,12 @@ async def follows_its_tenants_events_and_goes_on_from_a_bookmark(bench: Bench) -
     assert int(reset["reset"]) >= int(second["bookmark"]["seq"])
     taken = await bench.client.ask("take", topic=bench.topic, most=len(sent), visibility_ms=LEASE_MS)
     assert set(await bench.settle("ack", *taken["messages"])) == {DONE}
+
+
+def _command_ids(items: list[dict[str, Any]]) -> list[str]:
+    """Without those of events about the source itself, such as that its key is an old one."""
+    events = [event for item in items for event in item["events"]]
+    return [event["command_id"] for event in events if "command_id" in event]
 
 
 async def believes_no_gateway_that_lies(bench: Bench) -> None:
