@@ -33,7 +33,7 @@ RATIOS: Final[dict[str, tuple[str, str, float]]] = {
     "command_cpu_us": ("CPU per command over three hops", "µs", 1.03),
     "unary_p50_ms": ("unary call, p50", "ms", 1.05),
     "unary_cpu_us": ("CPU per unary call", "µs", 1.05),
-    "start_cpu_s": ("CPU of starting the seven services", "s", 1.05),
+    "start_cpu_s": ("CPU of starting every service", "s", 1.05),
 }
 IDLE: Final = "idle_mb."
 MOST_IDLE_MB: Final = 5.0

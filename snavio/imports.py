@@ -24,6 +24,8 @@ def lean_imports() -> Iterator[None]:
     gc.disable()
     # pydantic asks every installed package for a plug-in; no foreign code may validate settings.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    # gRPC's own lines are no JSON, and a service tells what becomes of its connections itself.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     # structlog imports rich wherever it is installed, to draw tracebacks that JSON lines do not use.
     hidden = _DRAWING not in sys.modules
     if hidden:

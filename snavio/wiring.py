@@ -19,10 +19,13 @@ from snavio.native import blake3_digest
 
 # A process loads only the adapters that are chosen for it, and the ports that its own modules use.
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from snavio.clock import Clock
     from snavio.config import MeshSettings
     from snavio.domain.claim import Terms
     from snavio.domain.directory import QueueKind
+    from snavio.edge.references import SecretSource
     from snavio.hop.client import BatchClient
     from snavio.ports.alert_store import AlertStore
     from snavio.ports.archive import Archive, Watermark
@@ -334,3 +337,10 @@ async def open_key_store(
         sealing_key, wrapping=KmsKeyWrapping(kms), store_path=path, create=create
     )
     return await SealedKeyStore.open(path, key=key, create=create)
+
+
+def open_secret_source(environment: Mapping[str, str]) -> SecretSource:
+    """Where the edge reads the bytes of its secrets."""
+    from snavio.adapters.secret_sources import SecretSources
+
+    return SecretSources(environment)

@@ -5,6 +5,7 @@ Never shows a traceback for a user's mistake; `exits` turns every error into one
 
 from __future__ import annotations
 
+import os
 import sys
 
 from snavio.cli.exits import ExitCode, report
@@ -12,6 +13,8 @@ from snavio.cli.exits import ExitCode, report
 
 def main() -> None:
     """The console script."""
+    # Before gRPC is imported: its own log lines would stand around the sentence that tells what is wrong.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         from snavio.cli.app import app
 

@@ -62,6 +62,17 @@ def read_source(words: str, *, option: str = "SOURCE") -> str:
     return words
 
 
+def read_own(caller: Caller, words: str, *, option: str = "SOURCE") -> str:
+    """A source or principal as the mesh names it. A tenant's principal may leave its own tenant out."""
+    from snavio.cli.actor import read_actor
+
+    if words and "/" not in words:
+        mesh, certificates = caller.attached()
+        if tenant := read_actor(certificates, trust_domain=mesh.trust_domain).identity.tenant:
+            words = f"{tenant}/{words}"
+    return read_source(words, option=option)
+
+
 @dataclass(frozen=True, slots=True)
 class OperatorCaller(MeshOptions):
     """A caller of a running mesh under the operator's certificate only: there is no `--as`."""

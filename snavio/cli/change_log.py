@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -104,14 +105,16 @@ def _print(change: Change, *, json: bool) -> None:
 
 
 def _fitted(text: str) -> list[str]:
-    """Lines of at most 80 columns: names are broken, never cut, so that they can be copied."""
-    text = one_line(text, most=0)
-    lines, indent = [text[:WIDTH]], " " * 34
-    rest = text[WIDTH:]
-    while rest:
-        lines.append(indent + rest[: WIDTH - len(indent)])
-        rest = rest[WIDTH - len(indent) :]
-    return lines
+    """Lines of at most 80 columns: broken between words, and inside a name only if no line could hold it."""
+    return wrap(
+        one_line(text, most=0),
+        WIDTH,
+        subsequent_indent=" " * 34,
+        break_on_hyphens=False,
+        # What is printed stays what was written, so that it can be copied.
+        replace_whitespace=False,
+        expand_tabs=False,
+    )
 
 
 def _document(change: Change) -> dict[str, Any]:

@@ -20,6 +20,7 @@ up       up:up             Start a mesh on this machine, and show what it does u
 down     up:down           Stop the mesh that runs on a state folder, wherever it was started.
 demo     demo:demo         Show, in about twenty seconds, what a mesh does: deliver, refuse, and lose nothing.
 serve    serve:serve       Run one service in this process, for a supervisor of your own.
+edge     edge:edge         Run an HTTP edge: webhooks in, messages out; write and check its file.
 backup   backup:backup     Copy every store into a new folder while the mesh runs, and check the copy.
 restore  backup:restore    Bring a backup back into a state folder that is empty, or whose mesh is stopped.
 store    store:store       Check the stores of an installation, and rescue a damaged one when there is no backup.
@@ -64,7 +65,6 @@ archive  archive:archive   See the telemetry that Relay has archived, check it, 
 meter    meter:meter       Measure what the mesh promises, on a canary tenant of its own.
 spark    spark:spark       Run Spark jobs over the archive: find abuse, report on service, try a rule on the past.
 bench    bench:bench       Measure this machine for about ten seconds: sends, batches, latency, receiving.
-edge     edge:edge         Write, check, format and compare the Hookaidofile of an HTTP edge.
 config   config:config_app Show and check the configuration.
 doctor   doctor:doctor     Check toolchain, native library, state folder, disk, certificates, ports, services and clock.
 version  serve:version     Show what is installed.
@@ -74,6 +74,13 @@ version  serve:version     Show what is installed.
 # Below `snavio edge`, in the same form.
 _EDGE_TABLE: Final = """
 init     edge_init:init      Write a commented Hookaidofile for webhooks of github, stripe, gitlab or your own sender.
+run      edge_run:run       Run a Hookaidofile until Ctrl-C; SIGHUP reads it again, all or nothing.
+adopt    edge_adopt:adopt   Join a mesh with an invitation, as an edge of its tenant.
+try      edge_views:attempt Show what the running edge would answer to a request; nothing is stored.
+explain  edge_views:explain Show what became of a request, step by step, also of one that was refused.
+recent   edge_views:recent  Show the newest requests; `snavio edge explain` tells more of one.
+ls       edge_views:ls      List the routes of the running edge with what waits in each.
+orphans  edge_views:orphans List topics that the file has no more, with what nobody fetches.
 config   edge_config:config  Format, check and compare Hookaidofiles; docs/hookaidofile.md has every directive.
 """
 

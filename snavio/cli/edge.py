@@ -15,9 +15,11 @@ class EdgeGroup(HelpfulGroup):
 
 
 edge: Final = CommandGroup(
-    "Write, check, format and compare the Hookaidofile of an HTTP edge.",
+    "Run an HTTP edge: webhooks in, messages out; write and check its file.",
     examples=(
         "snavio edge init github",
+        "snavio edge run --watch",
+        "snavio edge explain req_pn4x7ocadgkqskqd",
         "snavio edge config validate",
         "snavio edge config fmt --write",
         "snavio edge config diff Hookaidofile.old Hookaidofile",

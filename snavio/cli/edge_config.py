@@ -111,7 +111,7 @@ def validate(
 
     found = compile_text(
         read_file(config),
-        surroundings=Surroundings(os.environ, _read_value),
+        surroundings=Surroundings(os.environ, read_value),
         trust=TextTrust.CANDIDATE if untrusted else TextTrust.TRUSTED,
     )
     if output is OutputFormat.JSON:
@@ -220,7 +220,7 @@ def _lines(path: Path, found: Compilation) -> list[str]:
     ]
 
 
-def _read_value(path: str) -> str:
+def read_value(path: str) -> str:
     """The text of a small regular file; a pipe or a device would never end."""
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from snavio.cli.caller import Caller, Command, Reason, Right, read_source
+from snavio.cli.caller import Caller, Command, Reason, Right, read_own
 from snavio.cli.caller import Source as SourceName
 from snavio.cli.caller import Target as TargetName
 from snavio.cli.entry_access import MOST, DryRun, Limit, Tenant, ask, delete, gather, list_kind, page
@@ -150,7 +150,8 @@ def show_service(source: SourceName, *, caller: Caller) -> None:
     Examples:
       snavio service show acme/billing
     """
-    owner, _, name = read_source(source).partition("/")
+    source = read_own(caller, source)
+    owner, _, name = source.partition("/")
 
     async def question(client: EntryClient) -> tuple[EntryDetails, dict[str, Any]]:
         details = await client.show("service", owner, name)
@@ -199,7 +200,8 @@ def delete_service(
       snavio service delete acme/billing --dry-run
       snavio service delete acme/billing --with-rights -r "replaced by ledger"
     """
-    owner, _, name = read_source(source).partition("/")
+    source = read_own(caller, source)
+    owner, _, name = source.partition("/")
     delete(
         caller,
         "service",
@@ -239,7 +241,7 @@ def show_principal(name: PrincipalName, *, caller: Caller) -> None:
     Examples:
       snavio principal show acme/ci
     """
-    owner, _, own = read_source(name, option="PRINCIPAL").partition("/")
+    owner, _, own = read_own(caller, name, option="PRINCIPAL").partition("/")
 
     async def question(client: EntryClient) -> tuple[EntryDetails, list[dict[str, Any]]]:
         details = await client.show("principal", owner, own)
@@ -263,7 +265,7 @@ def delete_principal(
     Examples:
       snavio principal delete acme/ci -r "left the team"
     """
-    owner, _, own = read_source(name, option="PRINCIPAL").partition("/")
+    owner, _, own = read_own(caller, name, option="PRINCIPAL").partition("/")
     delete(caller, "principal", owner, own, whole=False, flag="", dry_run=dry_run, reason=reason)
 
 

@@ -41,8 +41,13 @@ def explain(
     from snavio.admin.explain import explain as ask
     from snavio.admin.explain import read_command_id
     from snavio.cli.exits import ExitCode
-    from snavio.errors import Unavailable
+    from snavio.errors import BadRequest, Unavailable
 
+    if command_id.startswith(("req_", "evt_")):
+        raise BadRequest(
+            f"{command_id[:40]} is of an edge, which remembers it: `snavio edge explain {command_id[:40]}`.",
+            reason="edge-id",
+        )
     command_id = read_command_id(command_id)
     found = caller.answer(
         lambda mesh, certificates: ask(

@@ -12,16 +12,14 @@ import typer
 from snavio.cli.caller import Caller, Reason, Right
 from snavio.cli.exits import ExitCode
 from snavio.cli.options import Json
-from snavio.cli.output import program
+from snavio.cli.output import aside, program
 from snavio.cli.render import Block, show
 from snavio.errors import SnavioError
 
 if TYPE_CHECKING:
     from snavio.admin.directory import DirectoryClient
+    from snavio.cli.registering import Registered
     from snavio.v1 import registry_pb2 as wire
-
-MOST_CHECKED = 100
-MOST_AT_ONCE = 1000
 
 
 def register(
@@ -40,6 +38,9 @@ def register(
 
     Prints what changes, then what a command of each source would meet. Registering the same file again changes
     nothing. What is in the directory and not in the file stays.
+
+    More than 1,000 entries, or 50 queues that are not the mailbox's, are tried as a whole and then written in several
+    calls. A failure among these tells what is written, and the same file registered again goes on from there.
 
     \b
     Examples:
@@ -63,31 +64,17 @@ def register(
       target = "discord-bot"
       command = "notify-user"
     """
+    from snavio.cli.registering import register as write
     from snavio.cli.registration import read_registration
-    from snavio.errors import BadRequest
 
     wanted = read_registration(file)
-    if len(wanted.values) > MOST_AT_ONCE:
-        raise BadRequest(
-            f"{file} has {len(wanted.values):,} entries, and Registry writes {MOST_AT_ONCE:,} at once: divide it into "
-            "files of that size, services and targets first.",
-            reason="too-many-writes",
-        )
-    triples = wanted.triples[:MOST_CHECKED]
     answer = caller.ask(
-        lambda client: client.apply(
-            wanted.values,
-            reason=reason or f"snavio register {file.name}",
-            dry_run=dry_run,
-            check=triples,
-            tell_mistakes=True,
+        lambda client: write(
+            client, wanted, reason=reason or f"snavio register {file.name}", dry_run=dry_run, say=aside
         )
     )
-    if answer.mistake:
-        found = [(one.write, one.message) for one in answer.mistake]
-        raise wanted.refused(found, more=answer.more_mistakes)
-    said = _blocks(answer, triples, dry_run=dry_run, left_out=len(wanted.triples) - len(triples))
-    show(_document(answer, triples, dry_run=dry_run), *said, json=json)
+    said = _blocks(answer, dry_run=dry_run, left_out=len(wanted.triples) - len(answer.triples))
+    show(_document(answer, dry_run=dry_run), *said, json=json)
 
 
 def try_(
@@ -142,20 +129,19 @@ async def _health(client: DirectoryClient, target: str) -> wire.RouteHealth | No
     return next((each for each in found if each.status not in ("healthy", "unknown")), None)
 
 
-def _blocks(
-    answer: wire.ApplyResponse, triples: list[tuple[str, str, str]], *, dry_run: bool, left_out: int
-) -> Iterator[Block]:
+def _blocks(answer: Registered, *, dry_run: bool, left_out: int) -> Iterator[Block]:
     from snavio.cli.directory_views import difference_lines, forecast
 
     yield from difference_lines(answer.difference)
     number = len(answer.difference)
-    entries = f"{number} {'entry' if number == 1 else 'entries'}"
+    entries = f"{number:,} {'entry' if number == 1 else 'entries'}"
+    calls = f", in {answer.parts} calls" if answer.parts > 1 else ""
     if not number:
         yield f"Nothing to change: the directory says all of it already (version {answer.version})."
     elif dry_run:
-        yield f"{entries} would change; nothing was written."
+        yield f"{entries} would change{calls}; nothing was written."
     else:
-        yield f"{entries} changed; the directory is at version {answer.version}."
+        yield f"{entries} changed{calls}; the directory is at version {answer.version}."
     for born in answer.enrolment:
         if born.token:
             yield f"Tenant {born.tenant} is new. Its first principal enrols with this token, shown only now:"
@@ -166,26 +152,25 @@ def _blocks(
                 f"Tenant {born.tenant} is new: `snavio enroll --new-token --tenant {born.tenant}` lets its first "
                 "principal in."
             )
-    if triples:
+    if answer.triples:
         yield "Commands" + (" would then meet:" if dry_run else " meet:")
-    for triple, check in zip(triples, answer.check, strict=True):
+    for triple, check in zip(answer.triples, answer.check, strict=True):
         yield forecast(triple, check)
     if left_out:
         yield f"  and {left_out} more; `snavio try` shows each."
 
 
-def _document(
-    answer: wire.ApplyResponse, triples: list[tuple[str, str, str]], *, dry_run: bool
-) -> dict[str, Any]:
+def _document(answer: Registered, *, dry_run: bool) -> dict[str, Any]:
     from snavio.cli.directory_views import check_document, difference_document
 
     return {
         "dry_run": dry_run,
         "changed": answer.changed,
+        "calls": answer.parts,
         "version": answer.version,
         "differences": [difference_document(difference) for difference in answer.difference],
         "forecast": [
-            check_document(triple, check) for triple, check in zip(triples, answer.check, strict=True)
+            check_document(triple, check) for triple, check in zip(answer.triples, answer.check, strict=True)
         ],
         "enrolments": [
             {

@@ -40,7 +40,7 @@ from snavio.domain.directory import (
 from snavio.domain.directory.topic_rule import BOUNDS
 from snavio.errors import BadRequest, Conflict, SnavioError
 
-MAX_BYTES: Final = 1 << 20
+MAX_BYTES: Final = 4 << 20
 T = TypeVar("T")
 E = TypeVar("E", bound=IntEnum)
 
@@ -55,9 +55,10 @@ class Registration:
     lines: tuple[int, ...]
     """Of each value, where it stands in the file."""
 
-    def refused(self, mistakes: Sequence[tuple[int, str]], *, more: int = 0) -> Conflict:
-        """The error about values that the mesh refuses, by their numbers, with the line of each."""
-        message = _mistaken(self.path, [(self.lines[number], words) for number, words in mistakes], more=more)
+    def refused(self, mistakes: Sequence[tuple[int, str]], *, more: int = 0, written: int = 0) -> Conflict:
+        """The error about values that the mesh refuses, by number, with the line of each, when so many are written."""
+        told = [(self.lines[number], words) for number, words in mistakes]
+        message = _mistaken(self.path, told, more=more, outcome="" if written else "; nothing was registered")
         return Conflict(message, reason="refused-registration")
 
     @property
@@ -90,9 +91,15 @@ def parse_registration(text: str, path: Path) -> Registration:
     return _Reading(path, _Lines(spots(text)), document).registration()
 
 
-def _mistaken(path: Path, mistakes: Sequence[tuple[int, str]], *, more: int = 0) -> str:
+def _mistaken(
+    path: Path,
+    mistakes: Sequence[tuple[int, str]],
+    *,
+    more: int = 0,
+    outcome: str = "; nothing was registered",
+) -> str:
     told = [f"{path}:{line}: {words}" for line, words in sorted(mistakes)]
-    several = f"{path} has {len(told) + more:,} mistakes; nothing was registered:"
+    several = f"{path} has {len(told) + more:,} mistakes{outcome}:"
     rest = [f"and {more:,} more."] if more else []
     return told[0] if len(told) == 1 and not more else "\n  ".join([several, *told, *rest])
 

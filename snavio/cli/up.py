@@ -116,7 +116,7 @@ async def _run(
             view.preparing("starting the services")
             await supervisor.start(healthy=view.healthy)
             await tenant.register()
-            seeded = await _seed(installation, registration)
+            seeded = await _seed(installation, registration, say=spared(view.say))
             facts = {
                 "seconds": round(time.monotonic() - began, 3),
                 "state_dir": str(mesh.state_dir),
@@ -145,18 +145,17 @@ async def _run(
                 view.stopped()
 
 
-async def _seed(installation: Installation, registration: Registration | None) -> list[str]:
+async def _seed(
+    installation: Installation, registration: Registration | None, *, say: Callable[[str], None]
+) -> list[str]:
     """Register the file of `--seed`; returns what is to be done next. An error ends the mesh that was to have it."""
     from snavio.cli.caller import directory_client
+    from snavio.cli.registering import register
 
     if registration is None:
         return []
     async with directory_client(installation.mesh, installation.operator_certificates) as client:
-        done = await client.apply(registration.values, reason="snavio up --seed", tell_mistakes=True)
-    if done.mistake:
-        raise registration.refused(
-            [(one.write, one.message) for one in done.mistake], more=done.more_mistakes
-        )
+        done = await register(client, registration, reason="snavio up --seed", say=say)
     # Its token was answered now and is shown nowhere: a screen of numbers is no place for one.
     return [f"{program()} enroll --new-token --tenant {born.tenant}" for born in done.enrolment] or [
         f"{program()} tenant show {registration.tenant}"

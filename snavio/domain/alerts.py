@@ -55,10 +55,15 @@ KINDS: Final = (
     AlertKind("snavio.mailbox.dlq-pruned", "a dead-letter queue lost messages to its age or depth"),
     AlertKind(ROUTE_HEALTH, "a route is not healthy"),
     AlertKind("snavio.snapshot.too_large", "a snapshot was too large and was not written", operators=True),
-    AlertKind("snavio.snapshot.failed", "a snapshot could not be written", operators=True),
+    AlertKind("snavio.snapshot.failed", "a snapshot could not be published", operators=True),
     AlertKind("snavio.snapshot.load_failed", "a snapshot was not believed", operators=True),
     AlertKind(
         "snavio.telemetry.journal_gap", "events of a process never reached the archive", operators=True
+    ),
+    AlertKind(
+        "snavio.telemetry.publish_failed",
+        "an envelope was refused by its tenant's queue for good",
+        operators=True,
     ),
     AlertKind("snavio.stream.verification_failed", "an envelope could not be believed", operators=True),
     AlertKind("snavio.cache.expired", "commands were refused because a cache is out of date", operators=True),

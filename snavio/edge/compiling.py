@@ -31,7 +31,7 @@ from snavio.edge.compiling_policies import (
     compile_trends,
     compile_waiting,
 )
-from snavio.edge.compiling_routes import RouteCompiler, RouteSource, RouteSurroundings
+from snavio.edge.compiling_routes import RouteCompiler, RouteSource, RouteSurroundings, warn_of_mtls
 from snavio.edge.findings import BadHookaidofile, Finding, FindingLog
 from snavio.edge.formatting import formatted
 from snavio.edge.language import RUNNING, EdgePart
@@ -165,6 +165,7 @@ def _plan(
     )
     routes = RouteCompiler(around, findings).compile(sources)
     ingress, bound = compile_ingress(file, findings)
+    warn_of_mtls(sources, ingress, findings)
     admin = compile_admin(file, findings)
     observability = compile_observability(file, findings)
     inbound = [(each.path, each.at) for each in sources if each.channel is RouteChannel.INBOUND]
@@ -232,6 +233,6 @@ def _in_memory(sources: list[RouteSource], findings: FindingLog) -> bool:
             "All routes have one backend: `queue memory` stands in each of them, or in none.",
         )
     findings.warning(
-        at, "memory-backend", "`queue memory` loses every message that waits when the gateway ends."
+        at, "memory-backend", "`queue memory` loses every message that waits when the edge ends."
     )
     return True

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from snavio.edge.findings import FindingLog, closest_word
+from snavio.edge.compiling_policies import known_secrets
+from snavio.edge.findings import FindingLog
 from snavio.edge.plan import DeliveryTarget, RequestSigning, RetrySchedule, TargetPause
 from snavio.edge.reading import ReadBlock, ReadDirective, named_defaults
 from snavio.edge.references import EdgeSecret, SecretChoice
@@ -147,24 +148,9 @@ def _signing(block: ReadBlock, secrets: dict[str, EdgeSecret], findings: Finding
             "headers-equal",
             "`sign signature_header` and `sign timestamp_header` must differ, their defaults included.",
         )
-    names: list[str] = []
-    for each in named:
-        name = each.values[0] if each.values else None
-        if name is None:
-            continue
-        if name not in secrets:
-            findings.mistake(
-                each.places[0],
-                "unknown-secret",
-                f"`secrets` has no secret `{name}`.",
-                closest_word(name, secrets),
-            )
-        elif name in names:
-            findings.mistake(each.at, "duplicate-secret", f"`sign hmac secret_ref {name}` is there twice.")
-        names.append(name)
     return RequestSigning(
         reference=direct.values[0] if direct and direct.values else None,
-        secret_names=tuple(names),
+        secret_names=known_secrets(block, "sign hmac secret_ref", secrets, findings),
         standard_webhooks=block.one("sign standard_webhooks") is not None,
         signature_header=signature,
         timestamp_header=timestamp,

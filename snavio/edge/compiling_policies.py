@@ -5,7 +5,7 @@ Never keeps anything for ever: `off` for an age that the mailbox needs is ten ye
 
 from __future__ import annotations
 
-from snavio.edge.findings import FindingLog, TextPosition
+from snavio.edge.findings import FindingLog, TextPosition, closest_word
 from snavio.edge.kinds import MOST_SECONDS, SECOND_NS
 from snavio.edge.language import LANGUAGE
 from snavio.edge.plan import (
@@ -50,6 +50,29 @@ def compile_secrets(file: ReadBlock, findings: FindingLog) -> dict[str, EdgeSecr
         lines[name] = each.at.line
         found[name] = _secret(name, block, findings)
     return found
+
+
+def known_secrets(
+    block: ReadBlock, directive: str, secrets: dict[str, EdgeSecret], findings: FindingLog
+) -> tuple[str, ...]:
+    """The names that `directive` of a block gives, each of them in `secrets`."""
+    found: list[str] = []
+    for each in block.all(directive):
+        name = each.values[0] if each.values else None
+        if name is None:
+            continue
+        if name not in secrets:
+            findings.mistake(
+                each.places[0],
+                "unknown-secret",
+                f"`secrets` has no secret `{name}`.",
+                closest_word(name, secrets),
+            )
+        elif name in found:
+            findings.mistake(each.at, "duplicate-secret", f"`{directive} {name}` is there twice.")
+        else:
+            found.append(name)
+    return tuple(found)
 
 
 def _secret(name: str, block: ReadBlock, findings: FindingLog) -> EdgeSecret:
@@ -131,7 +154,7 @@ def compile_waiting(file: ReadBlock, findings: FindingLog, *, in_memory: bool) -
     attempts = block_of(file, "attempts_retention", "attempts_retention")
     for block in (queued, dead):
         one = block.one("max_age")
-        if one and one.known and one.values[0] is None:
+        if one and one.known and one.values and one.values[0] is None:
             findings.warning(
                 one.at,
                 "ten-years",

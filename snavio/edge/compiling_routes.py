@@ -10,16 +10,18 @@ from typing import Final
 
 from snavio.edge.compiling_deliveries import DeliveryDefaults, compile_targets
 from snavio.edge.compiling_listeners import compile_bucket
-from snavio.edge.compiling_policies import block_of, compile_conditions
+from snavio.edge.compiling_policies import block_of, compile_conditions, known_secrets
 from snavio.edge.findings import FindingLog, TextPosition, closest_word
 from snavio.edge.kinds import SECOND_NS
 from snavio.edge.plan import (
     BasicCredential,
+    ClientCertificates,
     CommandTarget,
     EdgeRoute,
     EndpointLabels,
     ForwardAuth,
     HmacAuth,
+    IngressListener,
     PublishRights,
     PullPath,
     RequestConditions,
@@ -30,6 +32,7 @@ from snavio.edge.plan import (
 )
 from snavio.edge.reading import ReadBlock, ReadDirective
 from snavio.edge.references import EdgeSecret
+from snavio.edge.signatures import PROVIDERS
 
 MOST_ROUTES: Final = 5000
 PULL_OPERATIONS: Final = frozenset({"dequeue", "ack", "nack", "extend", "stream"})
@@ -124,13 +127,16 @@ class RouteCompiler:
         publish = block_of(block, "publish", "publish")
         enabled = bool(publish.value("enabled"))
         pull = self._pull(block) if block.one("pull") else None
+        auth = self._auth(block)
+        if mode is not RouteMode.COMMAND:
+            _unused_ids(block, auth, self.findings)
         return EdgeRoute(
             path=source.path,
             channel=source.channel,
             mode=mode,
             methods=methods,
             conditions=conditions,
-            auth=self._auth(block),
+            auth=auth,
             rate_limit=compile_bucket(block.inner("rate_limit"), self.findings),
             sender_ids=_sender_ids(block),
             command=_command(block),
@@ -269,7 +275,7 @@ class RouteCompiler:
         return HmacAuth(
             provider=provider,
             secrets=block.many("secret"),
-            secret_names=known_secrets(block.all("secret_ref"), self.around.secrets, self.findings),
+            secret_names=known_secrets(block, "secret_ref", self.around.secrets, self.findings),
             signature_header=block.value("signature_header"),
             timestamp_header=block.value("timestamp_header"),
             nonce_header=block.value("nonce_header"),
@@ -337,27 +343,19 @@ _WHY: Final = {
 }
 
 
-def known_secrets(
-    directives: list[ReadDirective], secrets: dict[str, EdgeSecret], findings: FindingLog
-) -> tuple[str, ...]:
-    """The names that `secret_ref` gives, each of them in `secrets`."""
-    found: list[str] = []
-    for each in directives:
-        name = each.values[0] if each.values else None
-        if name is None:
-            continue
-        if name not in secrets:
-            findings.mistake(
-                each.places[0],
-                "unknown-secret",
-                f"`secrets` has no secret `{name}`.",
-                closest_word(name, secrets),
+def warn_of_mtls(sources: list[RouteSource], ingress: IngressListener, findings: FindingLog) -> None:
+    """Say which routes ask for a certificate that `ingress` never asks a client for."""
+    if ingress.tls is not None and ingress.tls.clients is not ClientCertificates.NONE:
+        return
+    for source in sources:
+        asks = source.block.all("auth mtls")
+        if asks and source.channel is RouteChannel.INBOUND:
+            findings.warning(
+                asks[0].at,
+                "mtls-without-client-ca",
+                f"The route `{source.path}` answers 401 to everybody: `ingress` asks no client for a certificate. "
+                "Give its `tls` a `client_ca`.",
             )
-        elif name in found:
-            findings.mistake(each.at, "duplicate-secret", f"`secret_ref {name}` is there twice.")
-        else:
-            found.append(name)
-    return tuple(found)
 
 
 def _takes_all(above: EdgeRoute, route: EdgeRoute) -> bool:
@@ -382,6 +380,22 @@ def _sender_ids(block: ReadBlock) -> SenderIds | None:
     if directive is None or not directive.known or not directive.values:
         return None
     return SenderIds(directive.values[0], directive.named.get("window") or DAY_NS)
+
+
+def _unused_ids(block: ReadBlock, auth: RouteAuth, findings: FindingLog) -> None:
+    """Say where the sender's ids tell no repeats: a signature that covers a time is the key itself."""
+    ids = _sender_ids(block)
+    if ids is None or auth.hmac is None:
+        return
+    form = PROVIDERS[auth.hmac.provider] if auth.hmac.provider else None
+    if form is not None and (not form.covers_time or ids.header.lower() in form.signed_ids):
+        return
+    findings.warning(
+        block.place("idempotency header"),
+        "idempotency-unused",
+        f"Repeats are told by the signature, which covers a time; `{ids.header}` is not signed and tells none. "
+        "Leave `idempotency header` out.",
+    )
 
 
 def _command(block: ReadBlock) -> CommandTarget | None:

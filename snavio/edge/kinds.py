@@ -44,15 +44,17 @@ _HOST: Final = re.compile(
     r"(?=.{1,253}$)[A-Za-z0-9_](?:[A-Za-z0-9_\-]{0,62})(?:\.[A-Za-z0-9_][A-Za-z0-9_\-]{0,62}){0,126}\.?"
 )
 _CREDENTIAL_SCHEMES: Final = ("env:", "file:", "vault:", "raw:")
+_PLAIN: Final = re.compile(r"%(2[dD]|3[0-9]|4[1-9a-fA-F]|5[0-9aAfF]|6[1-9a-fA-F]|7[0-9aAeE])")
 _PATH: Final = re.compile(r"/[A-Za-z0-9\-._~!$&'()*+,;=:@/%]*")
 
 
 class BadValue(ValueError):
     """A word that is no value of its kind; the message is one sentence without its end."""
 
-    def __init__(self, sentence: str, reason: str = "bad-value") -> None:
+    def __init__(self, sentence: str, reason: str = "bad-value", suggestion: str = "") -> None:
         super().__init__(sentence)
         self.reason = reason
+        self.suggestion = suggestion
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +192,15 @@ def path(text: str) -> str:
     if re.search(r"%(2[fF]|2[eE]|00|5[cC])", text):
         raise BadValue(
             "hides a `/`, `.`, `\\` or NUL behind a `%`, and no request would match it", "bad-path"
+        )
+    if re.search(r"%([01][0-9A-Fa-f]|7[fF])", text):
+        raise BadValue("hides a control character behind a `%`, and no request would match it", "bad-path")
+    if _PLAIN.search(text):
+        # Ingress refuses such requests: they are a second name of the path without the `%`.
+        raise BadValue(
+            "hides letters or digits behind a `%`, and no request would match it",
+            "bad-path",
+            _PLAIN.sub(lambda found: chr(int(found[1], 16)), text),
         )
     return "/" + "/".join(segments)
 

@@ -31,7 +31,7 @@ class Dialect(Enum):
 
 
 class EdgePart(Enum):
-    """The part of the gateway that carries a directive out."""
+    """The part of the edge that carries a directive out."""
 
     INGRESS = "ingress"
     PULL = "pull"
@@ -39,7 +39,7 @@ class EdgePart(Enum):
     MANAGEMENT = "management"
 
 
-RUNNING: Final[frozenset[EdgePart]] = frozenset()
+RUNNING: Final[frozenset[EdgePart]] = frozenset({EdgePart.INGRESS, EdgePart.PULL})
 """The parts that this version carries out; directives of the others are read, checked and compared."""
 
 FILE: Final = "file"

@@ -31,7 +31,7 @@ class LeaseName(NamedTuple):
 
 
 class LeaseIds:
-    """Makes and reads ids under one key. Gateways that share it settle each other's leases."""
+    """Makes and reads ids under one key. Edges that share it settle each other's leases."""
 
     def __init__(self, key: bytes) -> None:
         if len(key) != KEY_BYTES:

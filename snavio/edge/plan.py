@@ -1,4 +1,4 @@
-"""The compiled form of a Hookaidofile: frozen values that a gateway can run and compare whole.
+"""The compiled form of a Hookaidofile: frozen values that an edge can run and compare whole.
 
 Never holds the bytes of a secret or a placeholder; what a file leaves out has its default here.
 """
@@ -398,7 +398,7 @@ class EdgeObservability:
 
 @dataclass(frozen=True, slots=True)
 class DormantPart:
-    """Directives of a part of the gateway that this version does not carry out."""
+    """Directives of a part of the edge that this version does not carry out."""
 
     part: EdgePart
     directives: int
@@ -407,7 +407,7 @@ class DormantPart:
 
 @dataclass(frozen=True, slots=True)
 class EdgePlan:
-    """Everything that a gateway runs."""
+    """Everything that an edge runs."""
 
     tenant: str
     ingress: IngressListener

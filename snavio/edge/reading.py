@@ -180,7 +180,10 @@ class TreeReader:
         except BadValue as error:
             if error.reason == "literal-reference" and expansion.replaced:
                 return expansion.text  # It came out of a variable: nobody reads it in the file.
-            meant = closest_word(expansion.text, argument.choices) if argument.choices else ""
+            # What came out of a variable is shown to nobody, also not in a better form.
+            meant = "" if expansion.replaced else error.suggestion
+            if argument.choices:
+                meant = closest_word(expansion.text, argument.choices)
             self._findings.mistake(word.at, error.reason, f"{shown(argument.kind, word.raw)} {error}.", meant)
             return _UNREAD
 

@@ -55,8 +55,8 @@ _GITLAB: Final = """
 #   Secret token  a long random text, which the variable GITLAB_WEBHOOK_TOKEN holds here
 /webhooks/gitlab {
   # GitLab shows a token and signs nothing: use TLS, or everybody on the way can read it.
+  # What GitLab sends again has the same Idempotency-Key, and is then answered as a duplicate.
   auth hmac { provider gitlab; secret env:GITLAB_WEBHOOK_TOKEN }
-  idempotency header X-Gitlab-Event-UUID window 24h
   pull { path /gitlab }
 }
 """
@@ -66,7 +66,7 @@ _GENERIC: Final = """
 #   X-Timestamp  seconds since 1970
 #   X-Nonce      a text that is never used again
 #   X-Signature  hex of HMAC-SHA256 over these lines, with the secret as key:
-#                v2, X-Timestamp, method, path, X-Nonce, hex of SHA-256 of the body
+#                v2, method, path with its query, X-Timestamp, X-Nonce, hex of SHA-256 of the body
 secrets {
   # For a new key, add a second secret and a second `auth hmac secret_ref` below; both verify while both are valid.
   secret "scripts-1" {

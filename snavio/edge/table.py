@@ -85,7 +85,7 @@ secret | id:label | secret | - | many | A secret that `secret_ref` names; severa
 value | ref | - | - | - | Where its bytes are: `env:`, `file:`, `vault:` or `raw:`.
 valid_from | time | - | - | - | The first moment at which it signs and verifies.
 valid_until | time | - | - | - | The first moment at which it does so no more; left out, it has no end.
-runtime | switch | - | off | extended management | Lets the Admin API add versions while the gateway runs.
+runtime | switch | - | off | extended management | Lets the Admin API add versions while the edge runs.
 max_versions | count[1-1000] | - | 32 | extended management | Most versions of a `runtime` secret.
 
 [defaults: Limits and policies of all routes that have none of their own.]
@@ -165,7 +165,7 @@ max_rows | count[1-1000000000] | - | 200000 | extended delivery | Most attempts.
 
 [observability: Logs, metrics and traces.]
 access_log | switch? | access_log | on | closed restart means=.enabled | One line per request.
-runtime_log | (debug|info|warn|error|off)? | runtime_log | info | closed restart means=.level | The gateway's own log.
+runtime_log | (debug|info|warn|error|off)? | runtime_log | info | closed restart means=.level | The edge's own log.
 metrics | switch? | metrics | off | closed restart means=.enabled | Prometheus metrics.
 tracing | switch? | tracing | off | closed restart means=.enabled | OpenTelemetry traces.
 
@@ -175,7 +175,7 @@ output | (stdout|stderr|file) | - | stderr | restart | Where it goes.
 path | file | - | - | restart | The file, with `output file`.
 format | (json|text) | - | json | restart | How a line is written.
 
-[runtime_log: The gateway's own log.]
+[runtime_log: The edge's own log.]
 level | (debug|info|warn|error|off) | - | info | restart | The least severity.
 output | (stdout|stderr|file) | - | stderr | restart | Where it goes.
 path | file | - | - | restart | The file, with `output file`.
@@ -200,7 +200,7 @@ header | header value:header_value | - | - | many restart | A header of every ex
 
 [tracing_tls: Certificates towards the collector.]
 ca_file | file | - | - | restart | The CA of the collector's certificate.
-cert_file | file | - | - | restart | The gateway's certificate there.
+cert_file | file | - | - | restart | The edge's certificate there.
 key_file | file | - | - | restart | Its private key.
 server_name | host | - | - | restart | The name that the certificate must have.
 insecure_skip_verify | switch | - | off | restart | Do not verify the collector's certificate.

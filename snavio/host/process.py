@@ -71,7 +71,13 @@ def run(
     follow_parent()
     try:
         mesh, settings = load(settings_type, name, config=parsed.config)
-        code: int = uvloop.run(_serve(name, mesh, lambda: build(mesh, settings, SystemClock())))
+        code: int = uvloop.run(
+            serve(
+                name,
+                lambda: build(mesh, settings, SystemClock()),
+                before=None if mesh.join_token is None else lambda: _join(name, mesh),
+            )
+        )
     except Exception as error:
         if (said := start_failure(error)) is None:
             raise
@@ -113,7 +119,10 @@ def follow_parent() -> None:
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
-async def _serve(name: str, mesh: MeshSettings, build: Callable[[], App]) -> int:
+async def serve(
+    name: str, build: Callable[[], App], *, before: Callable[[], Coroutine[Any, Any, bool]] | None = None
+) -> int:
+    """Run an app until a signal; returns the exit code. `before` is awaited first, and may take its time."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -123,7 +132,7 @@ async def _serve(name: str, mesh: MeshSettings, build: Callable[[], App]) -> int
     background.on_lost(stop.set)
     background.on_lost(_end_in_any_case)
     loop.set_exception_handler(lambda _loop, context: _unhandled(background, context))
-    if mesh.join_token is not None and not await _unless(stop, _join(name, mesh)):
+    if before is not None and not await _unless(stop, before()):
         return 0
     app = build()
     log = structlog.get_logger()

@@ -136,13 +136,18 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def protocols(
-    app: Any, *, state: ServerState, limits: HttpLimits, connections: Shares
+    app: Any,
+    *,
+    state: ServerState,
+    limits: HttpLimits,
+    connections: Shares,
+    kind: type[BoundedProtocol] = BoundedProtocol,
 ) -> Callable[[], BoundedProtocol]:
     """A factory of connections to an ASGI application."""
     config = Config(
         app,
         loop="none",
-        http=BoundedProtocol,
+        http=kind,
         ws="none",
         lifespan="off",
         log_config=None,
@@ -153,4 +158,18 @@ def protocols(
         timeout_keep_alive=round(limits.idle_s),
     )
     config.load()
-    return lambda: BoundedProtocol(config, state, limits=limits, connections=connections)
+    return lambda: kind(config, state, limits=limits, connections=connections)
+
+
+async def end_connections(state: ServerState, *, finish_s: float) -> None:
+    """Give requests under way so long to end by themselves, then end them and close every connection."""
+    for connection in list(state.connections):
+        connection.shutdown()
+    if state.tasks:
+        await asyncio.wait(list(state.tasks), timeout=finish_s)
+    tasks = list(state.tasks)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for connection in list(state.connections):
+        connection.transport.abort()

@@ -17,7 +17,7 @@ from snavio.config.sections import split_address
 from snavio.host.periodic import Periodic
 from snavio.host.shares import ShareLimit, Shares
 from snavio.http.limits import HttpLimits
-from snavio.http.protocol import protocols
+from snavio.http.protocol import end_connections, protocols
 from snavio.rpc.credentials import CertificateFiles, CertificateWatch
 from snavio.rpc.tls_listener import listening_socket, server_context
 
@@ -60,16 +60,7 @@ class HttpServer:
             self._server.close()
         if self._socket is not None:
             self._socket.close()
-        for connection in list(self._state.connections):
-            connection.shutdown()
-        tasks = list(self._state.tasks)
-        if tasks:
-            await asyncio.wait(tasks, timeout=FINISH_SECONDS)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for connection in list(self._state.connections):
-            connection.transport.abort()
+        await end_connections(self._state, finish_s=FINISH_SECONDS)
 
     async def _serve(self) -> None:
         assert self._socket is not None

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Self
 
@@ -35,9 +35,16 @@ class MeshProcesses:
     """The processes of one state folder."""
 
     def __init__(
-        self, mesh: MeshSettings, *, config: Path | None, environment: Mapping[str, str] | None = None
+        self,
+        mesh: MeshSettings,
+        *,
+        config: Path | None,
+        environment: Mapping[str, str] | None = None,
+        services: Sequence[str] = SERVICES,
     ) -> None:
         self.mesh = mesh
+        self.services = tuple(name for name in SERVICES if name in services)
+        """Those of the mesh that run here, in the order in which they need each other."""
         self._given = dict(environment or {})
         """Settings of this run that stand in no file, such as its ports."""
         self.state_dir = mesh.state_dir.absolute()
@@ -102,9 +109,9 @@ class MeshProcesses:
         """The same for a state folder that is prepared."""
         self.logs.mkdir(parents=True, exist_ok=True)
         try:
-            for name in SERVICES:
+            for name in self.services:
                 self.spawn(name)
-            for name in SERVICES:
+            for name in self.services:
                 self.wait_ready(name)
         except BaseException:
             self.stop()

@@ -16,7 +16,7 @@ from typing import Final
 from snavio.clock import Clock
 from snavio.errors import Unavailable
 from snavio.launch.probes import Probes
-from snavio.launch.processes import READY_SECONDS, SERVICES, STOP_SECONDS, MeshProcesses
+from snavio.launch.processes import READY_SECONDS, STOP_SECONDS, MeshProcesses
 
 FIRST_PAUSE_S: Final = 0.25
 LONGEST_PAUSE_S: Final = 30.0
@@ -58,15 +58,15 @@ class Supervisor:
         self._clock = clock
         self._say = say
         self._child_ended = asyncio.Event()
-        self.lives = {name: ServiceLife() for name in SERVICES}
+        self.lives = {name: ServiceLife() for name in processes.services}
 
     async def start(self, *, healthy: Callable[[str], None]) -> None:
         """Start everything; `healthy` hears of each service that serves. Unavailable when one does not."""
-        for name in SERVICES:
+        for name in self._processes.services:
             self._spawn(name)
         try:
             async with asyncio.timeout(READY_SECONDS), asyncio.TaskGroup() as group:
-                for name in SERVICES:
+                for name in self._processes.services:
                     group.create_task(self._begin(name, healthy))
         except TimeoutError:
             slow = [name for name, life in self.lives.items() if life.phase is ServicePhase.STARTING]
@@ -82,7 +82,7 @@ class Supervisor:
         loop.add_signal_handler(signal.SIGCHLD, self._wake)
         try:
             async with asyncio.TaskGroup() as group:
-                for name in SERVICES:
+                for name in self._processes.services:
                     group.create_task(self._keep(name), name=f"keep {name}")
         finally:
             loop.remove_signal_handler(signal.SIGCHLD)
@@ -90,7 +90,7 @@ class Supervisor:
     async def stop(self, *, hurry: asyncio.Event) -> None:
         """Drain and end everything, the ingress first; `hurry` ends the patience."""
         end = asyncio.get_running_loop().time() + STOP_SECONDS
-        for name in reversed(SERVICES):
+        for name in reversed(self._processes.services):
             if self.lives[name].phase is ServicePhase.STOPPED:
                 continue
             self._processes.terminate(name)

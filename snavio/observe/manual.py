@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from snavio.observe.edge_metric_names import EDGE
 from snavio.observe.metric import Metric, MetricKind
 from snavio.observe.metric_names import (
     ALERTS,
@@ -44,6 +45,9 @@ see [observability](observability.md).
 - Latencies are histograms with buckets that double, from 64 µs to 33 s.
 """
 
+_OF_EDGES = """An edge (`snavio edge run`) tells these, as Prometheus text, where `metrics` in `observability` listens.
+"""
+
 
 def page() -> str:
     """The whole page."""
@@ -53,12 +57,19 @@ def page() -> str:
 def _rows() -> Iterator[str]:
     assert sum(len(metrics) for _, metrics in _SECTIONS) == len(METRICS)
     for title, metrics in _SECTIONS:
-        yield f"## {title}\n"
-        yield "| OTLP | Prometheus | kind | unit | labels | told by | meaning |"
-        yield "|---|---|---|---|---|---|---|"
-        for metric in metrics:
-            yield _row(metric)
-        yield ""
+        yield from _section(title, metrics)
+    yield from _section("The edge", EDGE, _OF_EDGES)
+
+
+def _section(title: str, metrics: tuple[Metric, ...], about: str = "") -> Iterator[str]:
+    yield f"## {title}\n"
+    if about:
+        yield about
+    yield "| OTLP | Prometheus | kind | unit | labels | told by | meaning |"
+    yield "|---|---|---|---|---|---|---|"
+    for metric in metrics:
+        yield _row(metric)
+    yield ""
 
 
 def _row(metric: Metric) -> str:

@@ -33,6 +33,11 @@ def prometheus_text(points: Iterable[Points]) -> bytes:
     return "\n".join(lines).encode()
 
 
+def label_value(text: str) -> str:
+    """The value of a label, as it stands between its quotes."""
+    return text.translate(_SPECIAL)
+
+
 def _samples(name: str, labels: tuple[str, ...], samples: Iterable[Sample]) -> Iterator[str]:
     if not labels:
         for _, value in samples:
@@ -40,7 +45,7 @@ def _samples(name: str, labels: tuple[str, ...], samples: Iterable[Sample]) -> I
         return
     form = name + "{" + ",".join(f'{label}="%s"' for label in labels) + "} %s"
     for values, value in samples:
-        yield form % (*(each.translate(_SPECIAL) for each in values), _number(value))
+        yield form % (*map(label_value, values), _number(value))
 
 
 def _histogram(name: str, points: Points) -> Iterator[str]:

@@ -36,7 +36,7 @@ class NewMessage:
     traceparent: str = ""
     corr_id: str = ""
     replay_ms: int = 0
-    """How long its key is known; 0 for the topic's replay window."""
+    """The time for which its key is known; 0 for the topic's replay window."""
     idem_content: bytes = b""
     """Compared in place of the payload with what an earlier message of its key had; at most 64 bytes."""
 

@@ -228,7 +228,7 @@ class Watcher:
                 (self._bases / f"{name}.json").unlink(missing_ok=True)
 
     def _load(self) -> None:
-        """What an earlier life knew; counts of another form or policy, and Spark's own checkpoint, say nothing here."""
+        """The knowledge of an earlier life; counts of another form or policy, and Spark's checkpoint, are none."""
         for folder in (*self._out.glob("base-*"), self._out / "checkpoint"):
             if folder != self._bases:
                 shutil.rmtree(folder, ignore_errors=True)

@@ -444,8 +444,8 @@ async def follows_its_tenants_events_and_goes_on_from_a_bookmark(bench: Bench) -
             sent.append((await bench.send(b"tell me"))["id"])
             await asyncio.wait({reading}, timeout=0.7)
         first = reading.result()
-        told = _command_ids(first["items"])
-        assert set(told) <= set(sent) and len(told) == len(set(told)) >= 2
+        told = _commands(first)
+        assert set(told) <= set(sent) and len(told) == len(set(told)) >= 1
         assert {item["source"] for item in first["items"]} == {bench.source}
         # From there on nothing is missing and nothing comes twice.
         reading = asyncio.ensure_future(follow(1, first["bookmark"]))
@@ -453,7 +453,7 @@ async def follows_its_tenants_events_and_goes_on_from_a_bookmark(bench: Bench) -
             sent.append((await bench.send(b"and more"))["id"])
             await asyncio.wait({reading}, timeout=0.7)
         second = reading.result()
-    told += _command_ids(second["items"])
+    told += _commands(second)
     assert told == sent[sent.index(told[0]) :][: len(told)]
     # One that is no longer kept: the signed state, and then what comes.
     async with asyncio.timeout(90):
@@ -467,10 +467,11 @@ async def follows_its_tenants_events_and_goes_on_from_a_bookmark(bench: Bench) -
     assert set(await bench.settle("ack", *taken["messages"])) == {DONE}
 
 
-def _command_ids(items: list[dict[str, Any]]) -> list[str]:
-    """Without those of events about the source itself, such as that its key is an old one."""
-    events = [event for item in items for event in item["events"]]
-    return [event["command_id"] for event in events if "command_id" in event]
+def _commands(told: dict[str, Any]) -> list[str]:
+    """Ids of the commands in a stream: an event about several, such as a limit that was reached, has none."""
+    return [
+        event["command_id"] for item in told["items"] for event in item["events"] if "command_id" in event
+    ]
 
 
 async def believes_no_gateway_that_lies(bench: Bench) -> None:

@@ -184,7 +184,7 @@ async def test_topics_of_others_and_of_routes_are_nobodys_to_send_to(office: Mai
 
 @dataclass
 class Twin:
-    """What should be stored, by the plainest rules."""
+    """The messages that should be stored, by the plainest rules."""
 
     stored: dict[str, list[bytes]] = field(default_factory=dict)
     keys: dict[tuple[str, str], bytes] = field(default_factory=dict)

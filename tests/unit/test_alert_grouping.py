@@ -139,7 +139,6 @@ def test_every_event_of_the_catalogue_that_raises_an_alert_is_spelled_as_there()
         alerts.BOUND_NEAR,
         alerts.CERTIFICATE_ENDING,
         "snavio.fairness.violation",
-        "snavio.snapshot.failed",
     }
     assert {kind.event for kind in alerts.KINDS} - own <= set(schema.BY_NAME)
 

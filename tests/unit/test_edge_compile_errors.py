@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from snavio.edge.requests import BadPath, request_path
 from tests.support.hookaidofiles import PULL, compiled, reasons
 
 ROUTE = PULL + "/a { pull { path /p } "
@@ -221,6 +222,8 @@ CASES = {
     "path with dots": (PULL + "/a/../b { pull { path /p } }", "bad-path"),
     "path with an empty segment": (PULL + "/a//b { pull { path /p } }", "bad-path"),
     "path with a hidden slash": (PULL + "/a%2Fb { pull { path /p } }", "bad-path"),
+    "path with a hidden letter": (PULL + "/a%41b { pull { path /p } }", "bad-path"),
+    "path with a hidden line break": (PULL + "/a%0Ab { pull { path /p } }", "bad-path"),
     "circle of variables": ("vars { A {vars.B}; B {vars.A} }", "vars-cycle"),
     "unknown variable": ("vars { A {vars.B} }", "unknown-variable"),
     # Form.
@@ -276,12 +279,29 @@ def test_one_mistake_is_told_once(name: str) -> None:
         (ROUTE + "auth hmac { provider strpe; secret env:S } }", "2:44", "stripe"),
         ("vars { HOST a; URL https://{vars.HOTS}/x }", "1:20", "HOST"),
         ("admin_api { listen 127.0.0.1:1; tsl { cert_file a } }", "1:33", "tls"),
+        (PULL + "/%61%2d%C3%BC/%7e { pull { path /p } }", "2:1", "/a-%C3%BC/~"),
     ],
 )
 def test_a_near_miss_is_suggested_where_it_stands(text: str, at: str, suggestion: str) -> None:
     (found,) = compiled(text).mistakes
     assert (str(found.at), found.suggestion) == (at, suggestion)
     assert f"Did you mean `{suggestion}`?" in str(found)
+
+
+def test_a_path_out_of_a_variable_is_not_shown_in_a_better_form() -> None:
+    (found,) = compiled(PULL + "/{env.HOOK} { pull { path /p } }", environment={"HOOK": "%61"}).mistakes
+    assert (found.reason, found.suggestion) == ("bad-path", "")
+
+
+@pytest.mark.parametrize("place", range(256))
+def test_a_path_of_a_route_is_accepted_exactly_when_a_request_can_have_it(place: int) -> None:
+    path = f"/a%{place:02x}b"
+    try:
+        request_path(path.encode())
+    except BadPath:
+        assert reasons(PULL + f"{path} {{ pull {{ path /p }} }}") == ["bad-path"]
+    else:
+        assert reasons(PULL + f"{path} {{ pull {{ path /p }} }}") == []
 
 
 def test_every_mistake_of_a_file_is_found_at_once() -> None:

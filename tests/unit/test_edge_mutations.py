@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import time
 
 import pytest
@@ -179,3 +180,16 @@ def test_a_file_has_a_largest_size() -> None:
 def test_bytes_that_are_no_utf8_have_a_position(data: bytes, at: str) -> None:
     (found,) = compiled(data).mistakes
     assert (found.reason, str(found.at)) == ("not-utf8", at)
+
+
+@pytest.mark.parametrize("name", sorted(EXAMPLES))
+def test_a_directive_without_its_values_is_judged(name: str) -> None:
+    lines = EXAMPLES[name].decode().split("\n")
+    for number, line in enumerate(lines):
+        # `max_age off`, and `retry max 3` inside of `{ … }`: each loses all behind its first word.
+        for cut in (re.sub(r"^(\s*\S+)[^{}#]*$", r"\1", line), re.sub(r"([{;]\s*\w+)[^{};]*", r"\1 ", line)):
+            if cut != line:
+                found = compiled(
+                    "\n".join([*lines[:number], cut, *lines[number + 1 :]]), environment=ENVIRONMENT
+                )
+                assert found.plan is None or not found.mistakes

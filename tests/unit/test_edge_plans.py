@@ -14,6 +14,9 @@ from tests.support.hookaidofiles import ENVIRONMENT, EXAMPLES, PULL, compiled, p
 SECOND = 1_000_000_000
 DAY = 86_400 * SECOND
 
+TIMED = PULL + "/a { auth hmac %s\n idempotency header %s\n pull { path /p } }"
+CERTIFIED = PULL + "%s\n/a { auth mtls spiffe://snavio.local/tenant/acme/service/ci\n pull { path /p } }"
+
 
 def test_the_defaults_of_a_file_that_says_little() -> None:
     plan = plan_of(PULL + "/a { pull { path /p } }")
@@ -138,7 +141,8 @@ def test_a_plan_says_which_of_its_parts_do_not_run() -> None:
     assert found.plan is not None
     assert [(each.part, each.first_line) for each in found.plan.dormant] == [(EdgePart.DELIVERY, 3)]
     assert compile_text(EXAMPLES["short_pull"], running=running).dormant == ()
-    assert [each.part for each in compile_text(EXAMPLES["short_pull"]).dormant] == [
+    assert compile_text(EXAMPLES["short_pull"]).dormant == ()
+    assert [each.part for each in compile_text(EXAMPLES["short_pull"], running=frozenset()).dormant] == [
         EdgePart.INGRESS,
         EdgePart.PULL,
     ]
@@ -173,12 +177,37 @@ def test_a_client_certificate_that_is_asked_for_is_verified(said: str, clients: 
         (PULL + "/a { pull { path /p } }", "body-over-message"),
         ("/a { deliver http://x.example {} }", "https-only"),
         ("vars { A vault:x#y }", "comment-in-word"),
+        (TIMED % ("env:S", "X-Id"), "idempotency-unused"),
+        (TIMED % ("{ provider stripe; secret env:S }", "X-Id"), "idempotency-unused"),
+        (TIMED % ("{ provider standard_webhooks; secret env:S }", "X-Id"), "idempotency-unused"),
+        (CERTIFIED % "", "mtls-without-client-ca"),
+        (CERTIFIED % "ingress { tls { cert_file a; key_file b } }", "mtls-without-client-ca"),
+        (
+            CERTIFIED % "ingress { tls { cert_file a; key_file b; client_ca c; client_auth none } }",
+            "mtls-without-client-ca",
+        ),
     ],
 )
 def test_a_value_that_means_something_else_here_is_warned_of(text: str, reason: str) -> None:
     found = compiled(text if "vars" not in text else text + "\n}")
     assert found.ok
     assert [each.reason for each in found.warnings].count(reason) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        TIMED % ("{ provider github; secret env:S }", "X-Id"),
+        TIMED % ("{ provider standard_webhooks; secret env:S }", "Webhook-Id"),
+        "/a { auth hmac env:S\n idempotency header X-Id\n command bot ping }",
+        PULL + "/a { idempotency header X-Id\n pull { path /p } }",
+        CERTIFIED % "ingress { tls { cert_file a; key_file b; client_ca c } }",
+    ],
+)
+def test_ids_and_certificates_that_count_are_not_warned_of(text: str) -> None:
+    found = compiled(text)
+    assert found.ok
+    assert not {"idempotency-unused", "mtls-without-client-ca"} & {each.reason for each in found.warnings}
 
 
 @pytest.mark.parametrize(

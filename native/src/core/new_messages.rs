@@ -207,7 +207,7 @@ fn check(message: &mut NewMessage<'_>) -> Result<(), Fault> {
         return Err(("replay-ms", "replay_ms is 1000 to 604800000, of a message with an idem_key."));
     }
     if !message.idem_content.is_empty()
-        && !(message.keyed() && message.idem_content.len() <= MAX_CONTENT_BYTES)
+        && (!message.keyed() || message.idem_content.len() > MAX_CONTENT_BYTES)
     {
         return Err(("idem-content", "idem_content has at most 64 bytes, of a message with an idem_key."));
     }

@@ -1,6 +1,6 @@
-"""The key of lease ids, in a file beside the gateway's other state.
+"""The key of lease ids, in a file beside the edge's other state.
 
-Never replaced by itself: leases that stand outlive a restart of the gateway.
+Never replaced by itself: leases that stand outlive a restart of the edge.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ KEY_FILE: Final = "lease.key"
 
 
 def lease_key(folder: Path) -> bytes:
-    """The key in a folder, made at the first start; gateways behind one balancer get a copy of the file."""
+    """The key in a folder, made at the first start; edges behind one balancer get a copy of the file."""
     path = folder / KEY_FILE
     if not path.exists():
         fresh = folder / f".{KEY_FILE}.{os.getpid()}"

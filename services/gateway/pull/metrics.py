@@ -9,6 +9,7 @@ from collections import Counter
 from typing import Final
 
 from services.gateway.pull.app import PullRecord
+from snavio.observe.prometheus_text import label_value
 
 _SETTLED: Final = {"ack": "ack", "nack": "nack"}
 
@@ -24,7 +25,7 @@ class PullMetrics:
         if not record.route:
             self._counts["snavio_gateway_pull_refused_total"] += 1
             return
-        route = record.route.replace("\\", "\\\\").replace('"', '\\"')
+        route = label_value(record.route)
         if record.operation == "dequeue":
             self._counts[f'hookaido_pull_dequeue_total{{route="{route}",status="{record.status}"}}'] += 1
         elif (word := _SETTLED.get(record.operation)) is not None:

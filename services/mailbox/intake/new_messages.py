@@ -124,7 +124,7 @@ class MessageIntake:
 
 
 def refused(index: int, reason: str, sentence: str) -> SnavioError:
-    """What is to be said of a request that cannot be taken, because of a message or as a whole."""
+    """The answer to a request that cannot be taken, because of a message or as a whole."""
     if index >= 0:
         sentence = f"{sentence} (message {index})"
     if reason == FrameTooLarge.reason:
@@ -135,7 +135,7 @@ def refused(index: int, reason: str, sentence: str) -> SnavioError:
 
 
 def stopped(verdict: Verdict, retry_after_ms: int, sentence: str) -> SnavioError:
-    """What speaks against more messages of the caller."""
+    """The reason against more messages of the caller."""
     if verdict is Verdict.SATURATED:
         return Saturated(sentence, retry_after_ms=retry_after_ms)
     return NotAllowed(sentence, reason="capability-scope")

@@ -22,7 +22,7 @@ _FINGERPRINT = re.compile(r"[\x21-\x7e]{1,128}")
 
 
 class EndpointMode(IntEnum):
-    """What becomes of its messages; same numbers as the wire's."""
+    """The fate of its messages; same numbers as the wire's."""
 
     PULL = 1
     DELIVER = 2

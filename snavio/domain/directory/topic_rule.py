@@ -37,7 +37,7 @@ BOUNDS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
 
 
 class WhenFull(IntEnum):
-    """What happens to a message that finds its topic full; same numbers as the wire's."""
+    """The fate of a message that finds its topic full; same numbers as the wire's."""
 
     REFUSE = 1
     BURY_OLDEST = 2
@@ -51,7 +51,7 @@ class WhenFull(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class TopicRule:
-    """What a tenant says about one topic of its own; None leaves the installation's rule."""
+    """A tenant's rule for one topic of its own; None leaves the installation's rule."""
 
     kind: ClassVar[str] = "topic_rule"
     tenant: str

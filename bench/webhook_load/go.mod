@@ -1,0 +1,3 @@
+module snavio.local/bench/webhook_load
+
+go 1.22
