@@ -20,6 +20,7 @@ from services.relay.revocations import Revocations
 from services.relay.servicer import RelayServicer
 from services.relay.settings import RelaySettings
 from services.relay.stream_composition import compose_streams
+from services.relay.tenant_restrictions import TenantRestrictions
 from services.relay.undelivered import Undelivered
 from snavio.host.service import HostedService
 from snavio.native import Tombstones
@@ -51,10 +52,13 @@ class RelayApp(HostedService[RelaySettings]):
         await host.run(intake)
         names = DirectoryNames(host.channel("registry"))
         await host.run(names)
+        restrictions = TenantRestrictions(host.channel("registry"), owner=names.owner, clock=clock)
+        await host.run(restrictions)
         alerts = await run_alerts(host, settings, waiting=waiting)
 
         def changed(change: Change) -> None:
             names.take(change)
+            restrictions.take(change)
             alerts.channels.take(change)
 
         revocations = Revocations(
@@ -116,6 +120,7 @@ class RelayApp(HostedService[RelaySettings]):
             names=names,
             undelivered=Undelivered(archive=archive, tell=intake.record),
             alerts=alerts,
+            restrictions=restrictions,
         )
         host.introspection.counts(intake.counters, prefix="intake.")
         host.introspection.counts(exporter.counters, prefix="export.")

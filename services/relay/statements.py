@@ -45,7 +45,7 @@ class Statements:
         return await self._signed(tenant, {"type": POSITION_TYPE, **_members(position)})
 
     async def state(self, tenant: str, position: Position) -> bytes:
-        """Signed numbers of the events that are kept, by family, with the position to go on from; with open alerts."""
+        """The position to go on from, the numbers of events by family, and the other members, signed."""
         counts = await self._streams.counts(tenant)
         more = await self._more(tenant)
         document = {**more, "type": STATE_TYPE, "position": _members(position), "events": dict(counts)}

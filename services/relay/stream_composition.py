@@ -16,11 +16,13 @@ from services.relay.pending_pages import PendingPages
 from services.relay.queueing import QueueFeed
 from services.relay.sealing import Sealing
 from services.relay.settings import RelaySettings
+from services.relay.state_members import StateMembers
 from services.relay.statements import Statements
 from services.relay.stream_retention import StreamRetention
 from services.relay.stream_servicer import StreamServicer
 from services.relay.stream_tails import StreamTails
 from services.relay.tenant_keys import TenantKeys
+from services.relay.tenant_restrictions import TenantRestrictions
 from services.relay.undelivered import Undelivered
 from snavio.domain.stream import Position
 from snavio.host.service import ServiceHost
@@ -47,6 +49,7 @@ async def compose_streams(
     names: DirectoryNames,
     undelivered: Undelivered,
     alerts: RelayAlerts,
+    restrictions: TenantRestrictions,
 ) -> StreamParts:
     """Open the streams and start the work on them."""
     clock = host.clock
@@ -103,7 +106,8 @@ async def compose_streams(
     host.introspection.gauges(queues.gauges, prefix="queues.")
     host.introspection.gauges(sealing.gauges, prefix="sealing.")
     host.introspection.gauges(tails.gauges, prefix="stream_tails.")
-    statements = Statements(streams=streams, signing=signing, clock=clock, members=alerts.members)
+    members = StateMembers(signer=host.channel("signer"), restrictions=restrictions, alerts=alerts.members)
+    statements = Statements(streams=streams, signing=signing, clock=clock, members=members.of)
     return StreamParts(
         StreamServicer(tails=tails, statements=statements, send_again=queues.send_again), tails
     )

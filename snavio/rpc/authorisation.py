@@ -93,7 +93,7 @@ TABLE: Final[Mapping[str, tuple[AccessRule, ...]]] = MappingProxyType(
         "/snavio.v1.Signer/TenantConfig": (SERVICE,),
         "/snavio.v1.Signer/SetMinimumKey": (OPERATOR,),
         # Principals see their tenant's; the servicer checks.
-        "/snavio.v1.Signer/DescribeKeysets": (OPERATOR, mesh("registry", "gateway"), PRINCIPAL),
+        "/snavio.v1.Signer/DescribeKeysets": (OPERATOR, mesh("registry", "gateway", "relay"), PRINCIPAL),
         "/snavio.v1.Signer/ReportKeyUsage": (mesh("shield"),),
         "/snavio.v1.Signer/ProvisionScope": (mesh("registry", "relay"), OPERATOR),
         "/snavio.v1.Signer/RotateScope": (OPERATOR,),

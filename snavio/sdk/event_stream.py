@@ -21,6 +21,7 @@ from snavio.errors import BadRequest, IntegrityError, NotFound, Saturated, Unava
 from snavio.rpc.channel import MeshChannel
 from snavio.rpc.credentials import CertificateFiles
 from snavio.sdk.bookmark import Bookmark, MemoryBookmark, StreamPlace
+from snavio.sdk.endable_items import EndableItems
 from snavio.sdk.event_connection import GatewayConnection, StreamGone
 from snavio.sdk.nonce_set import NonceSet
 from snavio.sdk.server_sent_events import EventFrame, EventReader
@@ -35,7 +36,10 @@ from snavio.signed.stream_chain import (
 from snavio.signed.stream_statement import StreamStatement, verified_position, verified_state
 
 FIRST_PAUSE_S: Final = 0.2
+NEW_TENANT_NS: Final = 5 * 10**9
+"""So long a tenant may be unknown: a gateway hears of one that was created a moment ago with its next look."""
 LONGEST_PAUSE_S: Final = 15.0
+UNKNOWN_TENANT: Final = "unknown-tenant"
 MOST_REFUSALS: Final = 8
 """In a row, until the reader is told: a server that lies will not stop because it is asked again."""
 
@@ -109,17 +113,14 @@ class EventStream:
         self._clock = clock or SystemClock()
         self._nonces = NonceSet(clock=self._clock)
         self._counts: Counter[str] = Counter()
-        self._items: AsyncGenerator[ReceivedEvents | StreamReset, None] | None = None
+        self._items = EndableItems(self._read())
 
     def __aiter__(self) -> AsyncIterator[ReceivedEvents | StreamReset]:
-        if self._items is None:
-            self._items = self._read()
         return self._items
 
     async def close(self) -> None:
-        """End the connection. A task that is waiting for the next item is to be cancelled before."""
-        if self._items is not None:
-            await self._items.aclose()
+        """End the connection. For a task that is waiting for the next item the iteration ends."""
+        await self._items.end()
         await self._signer.close()
 
     async def __aenter__(self) -> EventStream:
@@ -149,6 +150,7 @@ class EventStream:
 
     async def _read(self) -> AsyncGenerator[ReceivedEvents | StreamReset, None]:
         pause_s, refusals = FIRST_PAUSE_S, 0
+        unknown_since_ns: int | None = None
         place = self._bookmark.read()
         while True:
             hint_s = 0.0
@@ -157,7 +159,7 @@ class EventStream:
                     yield item
                     place = after
                     self._bookmark.move(place)
-                    pause_s, refusals = FIRST_PAUSE_S, 0
+                    pause_s, refusals, unknown_since_ns = FIRST_PAUSE_S, 0, None
             except StreamGone as gone:
                 refusals += 1
                 try:
@@ -175,6 +177,11 @@ class EventStream:
                 outcome = refused.fault.value
                 self._counts[f'sse_envelope_verification_failures_total{{outcome="{outcome}"}}'] += 1
                 if refusals >= MOST_REFUSALS:
+                    raise
+            except NotFound as unknown:
+                now = self._clock.mono_ns()
+                unknown_since_ns = now if unknown_since_ns is None else unknown_since_ns
+                if unknown.reason != UNKNOWN_TENANT or now - unknown_since_ns > NEW_TENANT_NS:
                     raise
             except (Unavailable, Saturated) as away:
                 hint_s = getattr(away, "retry_after_ms", 0) / 1000

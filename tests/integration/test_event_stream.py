@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from snavio.clock import ManualClock
 from snavio.domain.stream import Position
-from snavio.errors import IntegrityError, NotAllowed, SnavioError
+from snavio.errors import IntegrityError, NotAllowed, NotFound, SnavioError
 from snavio.sdk import event_stream
 from snavio.sdk.bookmark import MemoryBookmark, StreamPlace
 from snavio.sdk.event_stream import MOST_REFUSALS, EventStream, ReceivedEvents, StreamReset
@@ -263,3 +264,85 @@ def _json(body: bytes) -> Any:
     import orjson
 
     return orjson.loads(body)
+
+
+async def test_closing_ends_the_iteration_of_a_task_that_waits(
+    gateway: HostileGateway, stream: EventStream
+) -> None:
+    bodies = made(gateway.maker, 2)
+    gateway.scripts = [serve(*bodies)]
+    found: list[ReceivedEvents | StreamReset] = []
+    second = asyncio.Event()
+
+    async def follow() -> str:
+        async for item in stream:
+            found.append(item)
+            if len(found) == 2:
+                second.set()
+        return "ended"
+
+    async with asyncio.timeout(WITHIN_S):
+        task = asyncio.create_task(follow())
+        await second.wait()
+        await asyncio.sleep(0)
+        await stream.close()
+        assert await task == "ended"
+        assert [item async for item in stream] == []
+        await stream.close()
+    # Both were handled: the loop came back for a third.
+    assert (at := place(stream)) is not None and at.seq == bodies[1][0]
+
+
+async def test_a_task_that_is_cancelled_while_the_stream_closes_is_cancelled(
+    gateway: HostileGateway, stream: EventStream
+) -> None:
+    gateway.scripts = [serve(*made(gateway.maker, 1))]
+    items = aiter(stream)
+
+    async def wait() -> None:
+        async for _ in items:
+            pass
+
+    async with asyncio.timeout(WITHIN_S):
+        await anext(items)
+        task = asyncio.create_task(wait())
+        await asyncio.sleep(0.01)
+        closing = asyncio.create_task(stream.close())
+        await asyncio.sleep(0)
+        task.cancel()
+        await closing
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+async def test_a_tenant_that_was_created_a_moment_ago_is_asked_for_again(
+    gateway: HostileGateway, stream: EventStream
+) -> None:
+    bodies = made(gateway.maker, 1)
+    unknown = refuse(404, "unknown-tenant")
+    gateway.scripts = [unknown, unknown, serve(*bodies)]
+    assert seqs(await take(stream, 1)) == [bodies[0][0]]
+
+
+async def test_a_tenant_that_stays_unknown_is_told_after_a_while(
+    gateway: HostileGateway, stream: EventStream
+) -> None:
+    clock = ManualClock()
+    stream._clock = clock
+    unknown = refuse(404, "unknown-tenant")
+
+    async def later(hostile: HostileGateway, request: web.Request) -> web.StreamResponse:
+        clock.advance(seconds=2)
+        return await unknown(hostile, request)
+
+    gateway.scripts = [later]
+    with pytest.raises(NotFound):
+        await take(stream, 1)
+    assert len(gateway.asked) == 4
+
+
+async def test_a_path_that_is_not_there_is_told_at_once(gateway: HostileGateway, stream: EventStream) -> None:
+    gateway.scripts = [refuse(404, "not-found")]
+    with pytest.raises(NotFound):
+        await take(stream, 1)
+    assert len(gateway.asked) == 1

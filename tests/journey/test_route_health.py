@@ -126,6 +126,10 @@ async def test_the_command_line_and_the_signed_state_say_so(mesh: DemoMesh) -> N
     state = (await web.get(f"/v1/tenants/{TENANT}/state")).document
     (route,) = [each for each in state["routes"] if each["target"] == TARGET]
     assert route["status"] == "unpolled"
+    (keys,) = [each for each in state["keys"] if each["source"] == f"{TENANT}/billing"]
+    assert keys["primary"] in {each["version_id"] for each in keys["versions"]}
+    assert state["restrictions"] == {"suspensions": [], "bans": []}
+    assert sorted(state)[-2:] == ["signature", "type"]
 
 
 async def test_it_is_well_again_once_somebody_comes_and_says_who(mesh: DemoMesh) -> None:

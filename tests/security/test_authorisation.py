@@ -122,7 +122,7 @@ EXPECTED = """
     snavio.v1.Signer              KeysetChanges         mesh/shield
     snavio.v1.Signer              TenantConfig          service
     snavio.v1.Signer              SetMinimumKey         operator
-    snavio.v1.Signer              DescribeKeysets       operator principal mesh/registry mesh/gateway
+    snavio.v1.Signer              DescribeKeysets       operator principal mesh/registry mesh/gateway mesh/relay
     snavio.v1.Signer              CheckCapability       mesh/gateway
     snavio.v1.Signer              ReportKeyUsage        mesh/shield
     snavio.v1.Signer              ProvisionScope        mesh/registry mesh/relay operator
