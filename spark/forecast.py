@@ -36,7 +36,7 @@ class Line:
 
     @property
     def now(self) -> float:
-        """What the line says of the last window."""
+        """The words of the line about the last window."""
         return self.mean_y + self.slope * (self.last - self.mean_x)
 
 

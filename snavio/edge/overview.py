@@ -1,4 +1,4 @@
-"""What a running edge says first: where it listens, and what it does with which requests.
+"""The first words of a running edge: where it listens, and what it does with which requests.
 
 Never a secret, and never more lines than somebody reads.
 """
