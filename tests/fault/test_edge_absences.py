@@ -78,7 +78,7 @@ def stopped(pid: int) -> Iterator[None]:
 
 
 async def reloads(edge: EdgeRun, text: str) -> dict[str, object]:
-    """What the edge says of its configuration once it has tried the file."""
+    """The words of the edge about its configuration, once it has tried the file."""
     before = (await asyncio.to_thread(edge.control.health))["config"]
     (edge.folder / "Hookaidofile").write_text(text)
     edge.process.send_signal(signal.SIGHUP)
