@@ -46,7 +46,7 @@ WATCHED = (
     "tests/support/abuse_scenarios.py",
     "bench/detection_quality.py",
 )
-"""The files that a figure of the table depends on."""
+"""The inputs on which a figure of the table depends."""
 SETTLING_S, LOOK_S = 45, 5
 """Until `watch` takes a window for heard, and its longest pause between two looks; a test holds the first to it."""
 Z = 1.96
@@ -54,7 +54,7 @@ Z = 1.96
 
 @dataclass(slots=True)
 class Score:
-    """The course of one scenario, over all seeds."""
+    """The result of one scenario, over all seeds."""
 
     abusers: int = 0
     found: int = 0

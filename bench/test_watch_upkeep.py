@@ -24,15 +24,18 @@ from snavio.audit.archive_index import ArchiveFollower
 from snavio.clock import ManualClock
 from snavio.signed.archive_manifest import ArchiveManifest, EventRange, FileEntry, folder_of
 from snavio.signed.manifest_signer import ManifestSigner
-from spark.jobs.watch_abuse import Watcher
+from spark.jobs.watch_abuse import Note, Watcher
+from spark.judging import Crowding, WindowRows
 from spark.policy import DetectionPolicy
 from spark.read import Entry
 from spark.session import session
+from spark.transforms.base import FORM
 from tests.support.telemetry import NOW, sign, verifying_keys
 from tests.support.telemetry_rows import T0, bulk, row, write
 
 MANIFESTS, BATCHES, LOOKS = 50_000, 600, 20
-LOOK_MS, JUDGING_S = 50.0, 5.0
+MANY_BATCHES, BASE_BYTES = 100_000, 25_000
+LOOK_MS, JUDGING_S, STATE_MB = 50.0, 5.0, 50.0
 
 pytestmark = pytest.mark.timeout(1800)
 
@@ -80,6 +83,8 @@ def test_judging_with_many_batches_known(spark: SparkSession, tmp_path: Path) ->
     (bases,) = (tmp_path / "out").glob("base-*")
     first = pq.read_table(bases / "batch=00000000")
     at = first.schema.get_field_index("window_start")
+    # Arrow reads Spark's own times as nanoseconds, which Spark does not take back.
+    stamp = pa.field("window_start", pa.timestamp("us", tz="UTC"))
     times = []
     for batch in range(1, BATCHES):
         moment = start + timedelta(seconds=5 * batch)
@@ -87,8 +92,8 @@ def test_judging_with_many_batches_known(spark: SparkSession, tmp_path: Path) ->
         folder = bases / f"batch={batch:08d}"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-        column = pa.array([window * 1_000_000] * len(first)).cast(first.schema.field(at).type)
-        pq.write_table(first.set_column(at, first.schema.field(at), column), folder / "part.parquet")
+        column = pa.array([window * 1_000_000] * len(first)).cast(stamp.type)
+        pq.write_table(first.set_column(at, stamp, column), folder / "part.parquet")
         kept = {"until": moment.isoformat(), "windows": [window], "through": batch}
         folder.with_suffix(".json").write_text(json.dumps(kept))
         if batch >= BATCHES - 2 * LOOKS:
@@ -101,3 +106,52 @@ def test_judging_with_many_batches_known(spark: SparkSession, tmp_path: Path) ->
     note = f"{BATCHES} batches of 10k rows known, one of them new; the 95th of a hundred"
     record("watch judging p95", values=[p95], unit="s", target=f"<= {JUDGING_S:g}", note=note)
     assert p95 <= JUDGING_S
+
+
+def test_what_is_kept_after_many_batches(tmp_path: Path) -> None:
+    """100k batches of five seconds, simulated: all on disk is real but the counts, which have a real one's size.
+
+    In every window 20 of 400 sources crowd others out, so that the judge has much to remember.
+    """
+    out = tmp_path / "out"
+
+    class Simulated(Watcher):
+        def _refresh(self, notes: dict[str, Note]) -> None:
+            for name in notes.keys() - self._judged:
+                for window in notes[name].windows:
+                    if window >= (self._frontier or 0):
+                        self._rows[window] = WindowRows([crowding(window, number) for number in range(20)])
+            self._judged |= notes.keys()
+
+    def crowding(window: int, number: int) -> Crowding:
+        source = f"tenant-{(window // 30 * 7 + number) % 400}/a-service-with-a-name"
+        hurt = tuple((f"acme/victim-{one}", 10) for one in range(5))
+        return Crowding(
+            window, source, f"target-{number % 60}", "command", 900, 1000, 5, 100, 50, 20, 800, hurt
+        )
+
+    watcher = Simulated(None, out, DetectionPolicy(), None, index=tmp_path / "index")  # type: ignore[arg-type]
+    (bases,) = (out / f"base-{FORM}-{DetectionPolicy().version}",)
+    bases.mkdir(parents=True)
+    start = datetime.now(UTC) - timedelta(seconds=5 * MANY_BATCHES)
+    most = 0
+    for batch in range(MANY_BATCHES):
+        moment = start + timedelta(seconds=5 * batch)
+        window = int(moment.timestamp()) // 30 * 30
+        folder = bases / f"batch={batch:08d}"
+        folder.mkdir()
+        (folder / "part.parquet").write_bytes(bytes(BASE_BYTES))
+        note = {"until": moment.isoformat(), "windows": [window], "through": batch}
+        folder.with_suffix(".json").write_text(json.dumps(note))
+        if batch % 180 == 179:
+            watcher.judge()
+            for kind in ("proposals", "warnings"):
+                for path in sorted((out / kind).glob("*.jsonl"))[:-50]:
+                    path.unlink()  # As the carrier does.
+        if batch % 5000 == 4999:
+            most = max(most, sum(path.stat().st_size for path in out.rglob("*") if path.is_file()))
+    assert len(list(bases.glob("batch=*.json"))) < 500
+    mb = most / 1e6
+    note_ = f"{MANY_BATCHES:,} batches simulated, judged each 180th; counts of {BASE_BYTES:,} bytes a batch"
+    record("watch state after 100k batches", values=[mb], unit="MB", target=f"<= {STATE_MB:g}", note=note_)
+    assert mb <= STATE_MB

@@ -57,7 +57,7 @@ class Crowding:
     least_milli: int
     """The share above which this route calls a holder dominant, in thousandths."""
     victims: tuple[tuple[str, int], ...] = ()
-    """The sources hurt most, and how often."""
+    """The sources that were hurt most, and how often."""
 
     @property
     def share_milli(self) -> int:
@@ -86,7 +86,7 @@ class Refusals:
 
 @dataclass(slots=True)
 class Run:
-    """The points held against one source, for one kind of abuse."""
+    """The points against one source, for one kind of abuse."""
 
     points: int = 0
     last: int = 0
@@ -161,7 +161,7 @@ class Alarm:
         }
 
     def _evidence(self, policy: DetectionPolicy) -> dict[str, Any]:
-        """The evidence for a person: what share, who suffered, since when."""
+        """The facts that a person would want to see: what share, who suffered, since when."""
         run, told = self.run, {"since": f"{_moment(self.run.since):%Y-%m-%dT%H:%M:%SZ}"}
         if not self.kind.startswith("dominance-"):
             return {**told, "refused": run.bad, "sent": run.sent, "windows": run.windows}
@@ -265,7 +265,7 @@ class Judge:
         return cls(policy, runs)
 
     def near(self, window: int) -> list[Alarm]:
-        """The sources with half of an alarm's points, and got some within the last two windows."""
+        """The sources that have half of an alarm's points, and got some within the last two windows."""
         found = []
         for (kind, source, _), run in sorted(self.runs.items()):
             lone = kind == DOMINANCE_MANY and len(run.targets) < self.policy.several_targets
@@ -274,7 +274,7 @@ class Judge:
         return found
 
     def ledger(self, window: int) -> list[dict[str, Any]]:
-        """The sources under suspicion, how near the alarm, and when it would ring if the last window went on."""
+        """The sources under suspicion, how near the alarm each is, and when it would ring if things went on."""
         told = []
         for (kind, source, target), run in self.runs.items():
             if kind == DOMINANCE_MANY and len(run.targets) < self.policy.several_targets:
@@ -360,7 +360,7 @@ class Judge:
         return self.policy.alarm_points if kind.startswith("dominance-") else self.policy.burst_alarm(kind)
 
     def _alarm(self, key: Key, window: int) -> Alarm:
-        """Later hits are another abuse, for another ban."""
+        """Abuse that comes after it is another, for another ban."""
         return Alarm(key[0], key[1], window, self.runs.pop(key))
 
     def _tidy(self, window: int) -> None:

@@ -14,6 +14,7 @@ from html import escape
 from typing import Any
 
 from spark.charts import bars, clock, short, spark_line, stacked
+from spark.forecast import Line, saturation
 from spark.transforms.base import BUCKETS, ESCALATIONS, PHASES
 from spark.transforms.slo import FAILURES, INVALID, NEAR, OBJECTIVE, SKEW_WINDOW_S, upper_ms
 
@@ -40,6 +41,8 @@ class Findings:
     proposals: Rows = field(default_factory=tuple)
     budgets: Rows = field(default_factory=tuple)
     use: Rows = field(default_factory=tuple)
+    demand: Rows = field(default_factory=tuple)
+    returned_keys: Rows = field(default_factory=tuple)
 
 
 def page(found: Findings) -> str:
@@ -53,6 +56,12 @@ def page(found: Findings) -> str:
             _budgets(found),
         ),
         _section("Use", "What each tenant cost the mesh, largest first.", _use(found)),
+        _section(
+            "Saturation",
+            "Routes that turned somebody away for want of room, and when what is asked of them reaches what they"
+            " deliver, if it goes on as in this range; brackets: in 95 of 100 cases.",
+            _saturation(found),
+        ),
         _section(
             "Latency",
             "From admission to settlement; percentiles are exact to a power of two.",
@@ -176,6 +185,30 @@ def _use(found: Findings) -> str:
     return _table(["tenant", "commands", "of all", *names], cells, of=len(rows))
 
 
+def _saturation(found: Findings) -> str:
+    told = []
+    for row in found.demand:
+        line = Line(**{name: row[name] for name in Line.__slots__})
+        forecast = saturation(line, row["capacity"])
+        told.append(
+            (math.inf if forecast is None else forecast.hours, _plain_route(row), line, forecast, row)
+        )
+    told.sort(key=lambda one: one[:2])
+    cells = []
+    for _, route, line, forecast, row in told[:MOST_ROWS]:
+        if forecast is None:
+            when = "does not grow towards it"
+        elif not forecast.hours:
+            when = "now"
+        else:
+            latest = "later" if forecast.latest is None else f"{forecast.latest:.1f} h"
+            when = f"{forecast.hours:.1f} h [{forecast.earliest:.1f} h to {latest}]"
+        rates = (value / found.window_seconds for value in (line.now, row["capacity"]))
+        cells.append([escape(route), *(f"{rate:,.1f}/s" for rate in rates), when])
+    heads = ["route", "asked now", "delivers at most", "full in"]
+    return _table(heads, cells, of=len(told), none="No route was full in this range.")
+
+
 def _latency(found: Findings) -> str:
     rows = sorted(found.latency, key=lambda row: -row["delivered"])
     cells = [
@@ -274,7 +307,7 @@ def _proposals(found: Findings) -> str:
 
 
 def _evidence(row: Mapping[str, Any]) -> list[str]:
-    """Those who went without, and the course of the share and of the harm; empty for what harms nobody by name."""
+    """Sources that went without, and the course of the share and of the harm; empty for what harms nobody by name."""
     told = json.loads(row.get("evidence") or "{}")
     victims = ", ".join(f"{escape(name)} {number:,}" for name, number in told.get("suffered", {}).items())
     courses = [
@@ -325,7 +358,20 @@ def _keys(found: Findings) -> str:
         )
         for version, numbers in sorted(by_version.items())
     ]
-    return bars(rows, label="commands by key version")
+    back = sorted(found.returned_keys, key=lambda row: (-row["returns"], row["source"], row["key_version"]))
+    cells = [
+        [
+            escape(row["source"]),
+            escape(row["key_version"]),
+            f"{row['returns']:,}",
+            f"{row['hours_away']:.1f} h",
+            f"{row['last_return']:%Y-%m-%d %H:%M}",
+        ]
+        for row in back[:MOST_ROWS]
+    ]
+    heads = ["source", "key version that came back", "times", "away", "last return"]
+    none = "No version came back after others had taken over."
+    return bars(rows, label="commands by key version") + _table(heads, cells, of=len(back), none=none)
 
 
 def _revoked(found: Findings) -> str:

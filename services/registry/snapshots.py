@@ -31,7 +31,7 @@ from snavio.signed.verification import (
     examine,
     verify_part,
 )
-from snavio.telemetry.events import EventJournal, SnapshotTooLarge, SnapshotWritten
+from snavio.telemetry.events import EventJournal, SnapshotFailed, SnapshotTooLarge, SnapshotWritten
 
 PARTS: Final = (ROUTES, ACL_PART, SUSPENSIONS, BANS, TERMS)
 
@@ -93,7 +93,14 @@ class SnapshotWriter:
             lifetime_s=plan.lifetime_s,
             max_bytes=plan.max_bytes,
         )
-        self.meter = PublishingMeter(clock, what="snapshot", unreadable="bad-record")
+        self.meter = PublishingMeter(
+            clock,
+            what="snapshot",
+            unreadable="bad-record",
+            tell=lambda reason, detail: events.record(
+                SnapshotFailed(reason, detail), at_unix_ns=clock.unix_ns()
+            ),
+        )
         self._told_version = -1
 
     async def write_once(self) -> PublishOutcome:

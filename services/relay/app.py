@@ -14,6 +14,8 @@ from services.relay.exporter import Exporter
 from services.relay.page_intake import PageIntake
 from services.relay.pending_pages import PendingPages
 from services.relay.relay_events import RelayEvents
+from services.relay.retention import LOOK_SECONDS as RETENTION_LOOK_SECONDS
+from services.relay.retention import ArchiveRetention
 from services.relay.revocations import Revocations
 from services.relay.servicer import RelayServicer
 from services.relay.settings import RelaySettings
@@ -93,6 +95,18 @@ class RelayApp(HostedService[RelaySettings]):
         )
         if settings.compact:
             host.every(LOOK_SECONDS, "compaction", compaction.look, longest_s=LONGEST_PAUSE_S)
+        if settings.archive_keep_days:
+            retention = ArchiveRetention(
+                outbox=outbox,
+                archive=archive,
+                sign=platform.sign,
+                keys=platform.ever,
+                turn=turn,
+                clock=clock,
+                keep_days=settings.archive_keep_days,
+            )
+            host.every(RETENTION_LOOK_SECONDS, "retention", retention.look)
+            host.introspection.counts(retention.counters, prefix="retention.")
         streams = await compose_streams(
             host,
             settings,

@@ -56,6 +56,13 @@ class RelaySettings(Section):
     compact_after_s: float = Field(
         default=300.0, ge=0, le=86_400, description="From the end of an hour to its compaction."
     )
+    archive_keep_days: int = Field(
+        default=0,
+        ge=0,
+        le=36_500,
+        description="Days for which the archive is kept; older hours are deleted, and a signed note says what went."
+        " 0: everything is kept.",
+    )
     stream_events_per_s: int = Field(
         default=1000,
         ge=10,

@@ -50,7 +50,9 @@ async def _token(channel: MeshChannel, service: str, ttl_s: int) -> str:
 def write_token(path: Path, token: str) -> None:
     """Write a token for its owner alone, whole or not at all: who waits for the file must not read half of it."""
     trial = path.with_suffix(".part")
-    descriptor = os.open(trial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    # Never into a file that was there: whoever laid it there can read what is written to it.
+    trial.unlink(missing_ok=True)
+    descriptor = os.open(trial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "w", encoding="ascii") as file:
         file.write(f"{token}\n")
         file.flush()

@@ -146,7 +146,7 @@ async def audit(
 def _named(
     found: Sequence[Proposal], also: Mapping[str, Sequence[str]], start: int, end: int, period_ns: int
 ) -> list[str]:
-    """Findings of a range, and what `watch` may have called it before the last events were there.
+    """The findings of a range, and the names that `watch` may have given them before the last events were there.
 
     An alarm near the end of its period can move over it: the ban for the abuse that is found must not be withdrawn
     because it bears the name of the period beside it.

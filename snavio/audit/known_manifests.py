@@ -36,7 +36,7 @@ class KnownManifests:
         return hour_folders(self._archive, since=since)
 
     def mark(self, folder: str, keys: Sequence[VerifyingKey]) -> FolderMark | None:
-        """The folder's present state; None if that does not last, because it was just changed."""
+        """The folder as it is now; None if that does not last, because it was just changed."""
         try:
             found = (self._archive / folder).stat()
         except OSError:

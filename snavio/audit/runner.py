@@ -155,6 +155,9 @@ async def _audit(
         holes=len(verified_archive.holes),
         unreadable=lines.unreadable,
     )
+    since = order.wanted.since_unix_ns
+    if since is None:
+        since = verified_archive.begins_unix_ns
     for attempt in range(ATTEMPTS):
         try:
             return await audit(
@@ -162,7 +165,7 @@ async def _audit(
                 bans=access.bans,
                 clock=clock,
                 policy_version=str(last["policy_version"]),
-                since_unix_ns=order.wanted.since_unix_ns,
+                since_unix_ns=since,
                 until_unix_ns=order.wanted.until_unix_ns,
                 evidence=evidence,
                 began_at_version=began,
@@ -177,7 +180,7 @@ async def _audit(
 
 
 def _read_for(order: JobRequest) -> TimeRange:
-    """The range that a job reads: one that judges needs the hour before, to know what was held against a source."""
+    """The range that a job reads: judges need the hour before, to know what was held against a source by then."""
     since = order.wanted.since_unix_ns
     if order.job not in JUDGING or since is None:
         return order.wanted

@@ -17,7 +17,15 @@ from snavio.audit.index_file import IndexEntry
 from snavio.native import format_timestamp, parse_timestamp
 from snavio.signed.archive_manifest import ArchiveManifest, FileEntry, folder_of, present
 from snavio.signed.verification import VerifyingKey
-from snavio.telemetry.archive_inspection import SETTLING_NS, ArchiveFinding, Hour, believed, check_file, hours
+from snavio.telemetry.archive_inspection import (
+    SETTLING_NS,
+    ArchiveFinding,
+    Hour,
+    believed,
+    check_file,
+    hours,
+    retired,
+)
 from snavio.telemetry.missing_events import Listed, MissingEvents, gaps_told_in, holes
 from snavio.telemetry.schema import COLUMNS
 
@@ -26,6 +34,7 @@ _FOLDER: Final = re.compile(r"date=(\d{4}-\d{2}-\d{2})/hour=(\d{2})", re.ASCII)
 NO_ROOM: Final = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE}
 """Faults of this machine, not of a file: who meets one looks again later."""
 HALF_WRITTEN: Final = "half-written"
+RETIRED: Final = "retired"
 LOOKS: Final = 3
 """Compaction takes files away after its manifest is there, so a file that is missing is looked for again."""
 
@@ -48,6 +57,10 @@ class VerifiedArchive:
     on_their_way: int = 0
     """Files that no manifest lists yet, and that are too young to be called forgotten."""
 
+    begins_unix_ns: int | None = None
+    """Where the range had no begin and old hours went: from here on an audit has its evidence whole, with the hour
+    before for those that judge, and what an export has of the hour before."""
+
     @property
     def events(self) -> int:
         """Events that can be read, before files that overlap are told apart."""
@@ -57,9 +70,9 @@ class VerifiedArchive:
         """Hours of event time that may lack events, such as `2026-11-16T10`."""
         doubtful: set[str] = set()
         for finding in self.quarantined:
-            if finding.problem == HALF_WRITTEN or (folder := _FOLDER.search(finding.path)) is None:
+            if finding.problem == HALF_WRITTEN or _FOLDER.search(finding.path) is None:
                 continue
-            start = parse_timestamp(f"{folder[1]}T{folder[2]}:00:00Z")
+            start = _begin(finding.path)
             # An export has events of the hour before, too.
             doubtful |= {_hour(start), _hour(start - HOUR_NS)}
         for first, last in self.hole_spans:
@@ -84,6 +97,10 @@ class TimeRange:
         """True when the file may hold events of it."""
         early = self.until_unix_ns is None or file.min_at_unix_ns < self.until_unix_ns
         return early and (self.since_unix_ns is None or file.max_at_unix_ns >= self.since_unix_ns)
+
+    def reaches(self, folder: str) -> bool:
+        """True when an hour of exports may hold events of it."""
+        return self.until_unix_ns is None or folder <= folder_of(self.until_unix_ns + HOUR_NS)
 
     def meets(self, hole: MissingEvents) -> bool:
         """True when events of it may be missing."""
@@ -112,6 +129,19 @@ def believe(
             archive, hour, keys, verified_archive, now_unix_ns=now_unix_ns, pin=pin, wanted=wanted.touches
         )
         listed.update((archive / hour.folder / file.name, (hour.folder, file)) for file in good)
+
+    # What went took evidence with it: nobody is set free because the archive is old.
+    for note in retired(archive, keys)[0]:
+        if wanted.since_unix_ns is None:
+            gone = _begin(note.folder) + HOUR_NS
+            begins = max(verified_archive.begins_unix_ns or 0, gone + 2 * HOUR_NS)
+            verified_archive.begins_unix_ns = begins
+        elif note.folder >= wanted.folder and wanted.reaches(note.folder):
+            verified_archive.quarantined.append(
+                ArchiveFinding(
+                    note.folder, RETIRED, "It was deleted because of its age, as a signed note tells."
+                )
+            )
 
     def sound(path: Path) -> bool:
         return check_file(path, listed[path][1]) is None
@@ -175,6 +205,12 @@ def _judge(archive: Path, folder: str, file: FileEntry, pin: Pin) -> IndexEntry 
         return ArchiveFinding(name, "unreadable", f"{type(error).__name__}: it cannot be read.")
     problem = check_file(path, file) or check_columns(path)
     return IndexEntry.of(path, file) if problem is None else ArchiveFinding(name, *problem)
+
+
+def _begin(path: str) -> int:
+    folder = _FOLDER.search(path)
+    assert folder is not None
+    return parse_timestamp(f"{folder[1]}T{folder[2]}:00:00Z")
 
 
 def _hour(unix_ns: int) -> str:

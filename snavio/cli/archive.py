@@ -78,7 +78,7 @@ def verify(folder: Folder = None, *, here: MeshOptions) -> None:
       snavio archive verify
       snavio archive verify --json | jq '.findings[] | {problem, path}'
     """
-    from snavio.telemetry.archive_inspection import check, hours, lasting, overlaps
+    from snavio.telemetry.archive_inspection import check, hours, lasting, overlaps, retired
     from snavio.telemetry.missing_events import missing
 
     installation = here.attach()
@@ -86,12 +86,28 @@ def verify(folder: Folder = None, *, here: MeshOptions) -> None:
     keys = asyncio.run(_keys(installation))
     found = list(hours(place))
     findings = [finding for hour in found for finding in check(place, hour, keys)] + overlaps(found)
-    findings = lasting(place, findings + missing(place, found), now_unix_ns=time.time_ns())
+    notes, bad_notes = retired(place, keys)
+    findings = lasting(place, findings + missing(place, found) + bad_notes, now_unix_ns=time.time_ns())
     files = sum(len(hour.files) for hour in found)
     events = sum(file.stretch.rows for hour in found for file in hour.files)
     here.show(
-        {"files": files, "events": events, "findings": [asdict(finding) for finding in findings]},
+        {
+            "files": files,
+            "events": events,
+            "retired": {
+                "hours": len({note.folder for note in notes}),
+                "events": sum(note.events for note in notes),
+            },
+            "findings": [asdict(finding) for finding in findings],
+        },
         *(f"{finding.problem}: {finding.path}: {finding.detail}" for finding in findings),
+        *(
+            [
+                f"{len({note.folder for note in notes}):,} hours went because of their age, as signed notes tell."
+            ]
+            if notes
+            else []
+        ),
         f"{len(findings)} findings in {files:,} files."
         if findings
         else f"All good: {files:,} files, {events:,} events.",

@@ -113,7 +113,7 @@ def ledger(
     *,
     here: MeshOptions,
 ) -> None:
-    """Show who is under suspicion: points of how many, what others had refused, and when its ban would come.
+    """List the sources under suspicion: points of how many, what others had refused, and when the ban would come.
 
     As `watch` left it at its last look; nothing is judged anew. For operators.
 

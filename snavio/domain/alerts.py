@@ -55,6 +55,7 @@ KINDS: Final = (
     AlertKind("snavio.mailbox.dlq-pruned", "a dead-letter queue lost messages to its age or depth"),
     AlertKind(ROUTE_HEALTH, "a route is not healthy"),
     AlertKind("snavio.snapshot.too_large", "a snapshot was too large and was not written", operators=True),
+    AlertKind("snavio.snapshot.failed", "a snapshot could not be published", operators=True),
     AlertKind("snavio.snapshot.load_failed", "a snapshot was not believed", operators=True),
     AlertKind(
         "snavio.telemetry.journal_gap", "events of a process never reached the archive", operators=True

@@ -10,7 +10,9 @@ import asyncio
 import ipaddress
 import re
 import socket
+import ssl
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Final
 
@@ -72,7 +74,8 @@ class HealthPort:
         self._clock = clock
         self._connections = Connections(self._answer, frozenset({*LIVE, READY, METRICS}))
         self._socket: socket.socket | None = None
-        self._server: asyncio.Server | None = None
+        self._tls: ssl.SSLContext | None = None
+        self._accepting: asyncio.Task[None] | None = None
         self._watch: CertificateWatch | None = None
         self._renewals = Periodic("health port's certificate", self._follow, every_s=LOOK_SECONDS)
         self._scrape: asyncio.Task[bytes] | None = None
@@ -100,36 +103,28 @@ class HealthPort:
         self.port = int(self._socket.getsockname()[1])
         if not self._plain:
             self._watch = CertificateWatch(self._files)
+            self._tls = server_context(self._files)
             self._renewals.start()
-        await self._serve()
+        self._accepting = background().once(
+            "health port", self._connections.accept(self._socket, lambda: self._tls)
+        )
 
     async def stop(self) -> None:
         """Close the listener and every connection."""
         await self._renewals.stop()
-        if self._server is not None:
-            self._server.close()
+        if self._accepting is not None:
+            self._accepting.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._accepting
         if self._socket is not None:
             self._socket.close()
         self._connections.close()
         if self._scrape is not None:
             self._scrape.cancel()
 
-    async def _serve(self) -> None:
-        assert self._socket is not None
-        before = self._server
-        self._server = await asyncio.get_running_loop().create_server(
-            self._connections.protocol,
-            sock=self._socket.dup(),
-            ssl=None if self._plain else server_context(self._files),
-            ssl_handshake_timeout=None if self._plain else self._connections.head_s,
-            ssl_shutdown_timeout=None if self._plain else self._connections.head_s,
-        )
-        if before is not None:
-            before.close()
-
     async def _follow(self) -> None:
         if self._watch is not None and self._watch.renewed() is not None:
-            await self._serve()
+            self._tls = server_context(self._files)
 
     async def _answer(self, request: Request) -> Answer:
         if request.path in LIVE:

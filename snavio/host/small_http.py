@@ -1,13 +1,15 @@
 """GET over HTTP/1.1 for probes and scrapers: one request per connection, no body, bounds on everything.
 
 Never reads more than a small head, never waits longer than a deadline, and never lets idle connections keep a probe
-out: when all places are taken, the one that has waited longest without a whole request gives way.
+out: when all places are taken, the one that has waited longest without a whole request gives way, or else the one that
+has had its answer the longest. Handshakes of TLS have as many places of their own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
+import socket
 import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -20,6 +22,7 @@ from snavio.host.background import background
 MOST_HEAD_BYTES: Final = 8 << 10
 MOST_CONNECTIONS: Final = 64
 HEAD_SECONDS: Final = 5.0
+ACCEPT_PAUSE_SECONDS: Final = 0.1
 ANSWER_SECONDS: Final = 10.0
 """For the handler, and then again for the peer to read the answer."""
 _LINE: Final = re.compile(rb"([A-Z]{1,16}) (/[!-~]{0,1023}) HTTP/1\.[01]")
@@ -60,6 +63,40 @@ class Connections:
     answer_s: float = ANSWER_SECONDS
     answers: Counter[str] = field(default_factory=Counter)
     open: dict[Connection, None] = field(default_factory=dict)
+    beginning: dict[asyncio.Task[None], None] = field(default_factory=dict)
+    """Accepted, and not open yet: TLS is being agreed on."""
+
+    async def accept(self, listening: socket.socket, tls: Callable[[], ssl.SSLContext | None]) -> None:
+        """Take connections until it is cancelled.
+
+        A listener of asyncio's would keep every handshake that a stranger does not go on with, uncounted, until the
+        process has no descriptors left.
+        """
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                accepted, _ = await loop.sock_accept(listening)
+            except OSError as error:
+                # Of one connection that is gone again, or for want of descriptors.
+                background().failed("health port", error)
+                await asyncio.sleep(ACCEPT_PAUSE_SECONDS)
+                continue
+            if len(self.beginning) >= self.most:
+                oldest = next(iter(self.beginning))
+                del self.beginning[oldest]
+                oldest.cancel()
+            task = background().once("health port", self._begin(accepted, tls()))
+            self.beginning[task] = None
+            task.add_done_callback(lambda done: self.beginning.pop(done, None))
+
+    async def _begin(self, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
+        limit = None if tls is None else self.head_s
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                self.protocol, accepted, ssl=tls, ssl_handshake_timeout=limit, ssl_shutdown_timeout=limit
+            )
+        except (OSError, ssl.SSLError):
+            return  # It spoke no TLS, or left.
 
     def protocol(self) -> Connection:
         """A new connection; a factory for the event loop."""
@@ -68,7 +105,10 @@ class Connections:
     def entered(self, connection: Connection) -> bool:
         """True if there is room for it."""
         if len(self.open) >= self.most:
-            idle = next((each for each in self.open if each.waits), None)
+            # Whoever has its answer and says no goodbye would keep its place until the deadline.
+            idle = next((each for each in self.open if each.waits), None) or next(
+                (each for each in self.open if each.answered), None
+            )
             if idle is None:
                 return False
             idle.give_way()
@@ -82,6 +122,8 @@ class Connections:
 
     def close(self) -> None:
         """End them all."""
+        for task in list(self.beginning):
+            task.cancel()
         for connection in list(self.open):
             connection.give_way()
 
@@ -97,6 +139,7 @@ class Connection(asyncio.Protocol):
         self._task: asyncio.Task[None] | None = None
         self.waits = True
         """No whole request has come yet."""
+        self.answered = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """As asyncio calls it."""
@@ -160,6 +203,7 @@ class Connection(asyncio.Protocol):
 
     def _send(self, path: str, answer: Answer) -> None:
         self._among.counted(path, answer.status)
+        self.answered = True
         assert self._transport is not None
         if self._transport.is_closing():
             return

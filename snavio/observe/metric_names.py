@@ -537,6 +537,10 @@ RELAY: Final = _by(
             ("sealing", "Envelopes and their events, sealed by tenant."),
             ("export", "Events and files archived, and failures."),
             ("compaction", "Files of the archive that were merged, and failures."),
+            (
+                "retention",
+                "Hours, files, events and bytes of the archive that were deleted because of their age.",
+            ),
             ("streams", "Reads of tenant streams, and what retention removed."),
             ("queues", "Envelopes sent to tenants' queues, and what became of them."),
         )
@@ -710,6 +714,12 @@ PROCESS: Final = (
         "s",
         "Time left of the service's own certificate.",
         reads="certificate.expires_in_s",
+    ),
+    _gauge(
+        "snavio.certificate.lifetime_seconds",
+        "s",
+        "Whole life of the service's own certificate; it is renewed after two thirds of it.",
+        reads="certificate.lifetime_s",
     ),
     _gauge(
         "snavio.denylist.age_seconds",

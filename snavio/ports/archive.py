@@ -40,6 +40,14 @@ class Archive(Protocol):
         """The objects in a folder, in order of names."""
         ...
 
+    async def folders(self, prefix: str) -> list[str]:
+        """The folders in a folder, in order of names."""
+        ...
+
+    async def drop(self, prefix: str) -> None:
+        """Remove a folder in which nothing is left; one that has something stays. Only for its single writer."""
+        ...
+
     async def delete(self, name: str) -> None:
         """Idempotent."""
         ...

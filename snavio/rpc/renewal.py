@@ -99,7 +99,7 @@ class _Failures:
 
 
 class Renewal:
-    """Renews one folder's certificate, from `start` to `stop`. `expires_in_s` of `gauges` is for Introspection."""
+    """Renews one folder's certificate, from `start` to `stop`. `gauges` is for Introspection."""
 
     def __init__(
         self, folder: Path, certify: Certify, *, clock: Clock, jitter: random.Random | None = None
@@ -110,7 +110,7 @@ class Renewal:
         self._jitter = jitter or random.Random()  # noqa: S311 spreads load, hides nothing
         self._share = DUE - JITTER * self._jitter.random()
         self._failures = _Failures()
-        self._not_after_ns = 0
+        self._not_after_ns = self._lifetime_ns = 0
         self._pause_s = 0.0
         self._looks = Periodic(
             "renew certificate", self._look, every_s=lambda: self._pause_s, first_s=FIRST_PAUSE_S, jitter=0.0
@@ -126,18 +126,24 @@ class Renewal:
         await self._looks.stop()
 
     def gauges(self) -> dict[str, float]:
-        """Seconds until the certificate ends, negative when it has."""
+        """Seconds until the certificate ends, negative when it has, and those of its whole life."""
         if not self._not_after_ns:
             with contextlib.suppress(StateError):
-                self._not_after_ns = Leaf.in_folder(self._folder).not_after_ns
+                self._took(Leaf.in_folder(self._folder))
         if not self._not_after_ns:
             return {}
-        return {"expires_in_s": (self._not_after_ns - self._clock.unix_ns()) / 1e9}
+        return {
+            "expires_in_s": (self._not_after_ns - self._clock.unix_ns()) / 1e9,
+            "lifetime_s": self._lifetime_ns / 1e9,
+        }
+
+    def _took(self, leaf: Leaf) -> None:
+        self._not_after_ns, self._lifetime_ns = leaf.not_after_ns, leaf.not_after_ns - leaf.issued_ns
 
     async def renew_if_due(self) -> bool:
         """Renew if it is due; true if that was done. Passes errors on."""
         leaf = await asyncio.to_thread(Leaf.in_folder, self._folder)
-        self._not_after_ns = leaf.not_after_ns
+        self._took(leaf)
         # Read anew each time: another process that shares the folder may have renewed it.
         if self._clock.unix_ns() < leaf.due_ns(self._share):
             return False
@@ -147,7 +153,7 @@ class Renewal:
     async def _renew(self, before: Leaf) -> None:
         after = await replace_certificate(self._folder, self._certify, spiffe_id=before.spiffe_id)
         self._share = DUE - JITTER * self._jitter.random()
-        self._not_after_ns = after.not_after_ns
+        self._took(after)
         self._log.info(
             "certificate renewed",
             identity=after.spiffe_id,

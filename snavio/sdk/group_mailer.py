@@ -82,7 +82,7 @@ class MessageGroup:
 
 @dataclass(frozen=True, slots=True)
 class GroupOutcome:
-    """The outcome of a group. `sent` has every copy, by part, topic and message, also when nothing was stored."""
+    """The result of a group. `sent` has every copy, by part, topic and message, also when nothing was stored."""
 
     sent: tuple[Sent, ...]
     reason: str = ""
@@ -198,7 +198,7 @@ class GroupMailer(Closable):
         self._go(linger=len(self._calls) >= CALLS_AT_ONCE)
 
     def _take(self) -> list[_Waiting]:
-        """The groups of one call, in order."""
+        """The groups that go into one call, in order."""
         size = copies = copied = 0
         for number, one in enumerate(self._waiting):
             size += len(one.body)
@@ -235,7 +235,7 @@ class GroupMailer(Closable):
 
 
 def read_outcomes(answer: bytes, copies: Sequence[int]) -> list[GroupOutcome]:
-    """The outcome of each group of a request, by the number of copies that it has."""
+    """The result of each group of a request, by the number of copies that it has."""
     told: Any = SendAllResponse.FromString(answer)
     ids: Sequence[int] = told.msg_id
     codes: bytes = told.codes

@@ -51,10 +51,22 @@ class Published:
         return {part.path for part in self.manifest.parts} if self.manifest is not None else set()
 
 
-class PublishingMeter:
-    """Counts the rounds of one writer by outcome, and times them, under the public names of metrics."""
+Tell = Callable[[str, str], None]
+"""Tells somebody of a failure: its reason, and a sentence."""
+TOLD_AGAIN_NS: Final = 3600 * 1_000_000_000
+MOST_TOLD: Final = 512
+"""Characters of the sentence."""
 
-    def __init__(self, clock: Clock, *, what: str, unreadable: str) -> None:
+
+class PublishingMeter:
+    """Counts the rounds of one writer by outcome, and times them, under the public names of metrics.
+
+    `tell` hears of a failure when its reason is another than that of the round before, and every hour while it lasts.
+    """
+
+    def __init__(self, clock: Clock, *, what: str, unreadable: str, tell: Tell) -> None:
+        self._tell = tell
+        self._told: tuple[str, int] | None = None
         self._clock = clock
         self._what = what
         self._unreadable = unreadable
@@ -80,7 +92,9 @@ class PublishingMeter:
         """The outcome of one round; None if it failed, which is counted and logged, not raised."""
         self._began_mono_ns = self._clock.mono_ns()
         try:
-            return await publish()
+            done = await publish()
+            self._told = None
+            return done
         except SnapshotRefused as refused:
             self.failed(f"invalid-{refused.refusal.value}", refused.detail)
         except SnavioError as error:
@@ -96,9 +110,14 @@ class PublishingMeter:
         return self._write_seconds
 
     def failed(self, reason: str, detail: str) -> None:
-        """Count and log a round that published nothing."""
+        """Count, log and tell a round that published nothing."""
         self.counts[f"{FAILED}.{reason}"] += 1
         self.log.error(f"{self._what} not written", reason=reason, detail=detail)
+        now = self._clock.mono_ns()
+        # Rounds fail every half minute for as long as the cause lasts.
+        if self._told is None or self._told[0] != reason or now - self._told[1] >= TOLD_AGAIN_NS:
+            self._told = (reason, now)
+            self._tell(reason, f"{self._what}: {detail}"[:MOST_TOLD])
 
     def went_back(self, what: str, version: int) -> None:
         """Count and log that the newest snapshot is ahead of its source, which came from a backup."""

@@ -22,6 +22,8 @@ from snavio.signed.archive_manifest import (
     read_manifest,
 )
 from snavio.signed.manifest_signer import verified
+from snavio.signed.retirement_note import MAX_NOTE_BYTES, BadNote, RetirementNote, read_note
+from snavio.signed.retirement_note import ROOT as NOTES
 from snavio.signed.verification import VerifyingKey
 
 SETTLING_NS: Final = 60_000_000_000
@@ -127,6 +129,28 @@ def check(archive: Path, hour: Hour, keys: Sequence[VerifyingKey]) -> list[Archi
         elif path.suffix == ".parquet" and path.name not in listed:
             found.append(ArchiveFinding(name, "unsigned", "No manifest with a good signature lists it."))
     return found
+
+
+def retired(archive: Path, keys: Sequence[VerifyingKey]) -> tuple[list[RetirementNote], list[ArchiveFinding]]:
+    """The notes of hours that were deleted because of their age, oldest first, and those that cannot be believed."""
+    notes: list[RetirementNote] = []
+    findings: list[ArchiveFinding] = []
+    for path in sorted((archive / NOTES).glob("date=*/hour=*.json")):
+        name = path.relative_to(archive).as_posix()
+        try:
+            if path.stat().st_size > MAX_NOTE_BYTES:
+                raise BadNote("it is too large")
+            note = read_note(path.read_bytes())
+            if note.name != name:
+                raise BadNote("it says that it is another")
+        except (BadNote, OSError) as error:
+            findings.append(ArchiveFinding(name, "bad-note", f"{error}."))
+            continue
+        if note.verified(keys):
+            notes.append(note)
+        else:
+            findings.append(ArchiveFinding(name, "bad-note", "No known key has signed it."))
+    return notes, findings
 
 
 def lasting(archive: Path, findings: Iterable[ArchiveFinding], *, now_unix_ns: int) -> list[ArchiveFinding]:

@@ -197,6 +197,17 @@ class SnapshotLoadFailed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class SnapshotFailed(Event):
+    """A snapshot could not be published; once while rounds fail for the same reason, and again every hour."""
+
+    name: ClassVar[str] = schema.SNAPSHOT_FAILED
+
+    reason: str
+    """Such as `invalid-signature`, `conflict`, or the reason of an absent Signer or archive."""
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
 class SnapshotTooLarge(Event):
     """A snapshot was not published because of its size; the one before stays."""
 

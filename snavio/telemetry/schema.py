@@ -140,6 +140,7 @@ JOURNAL_GAP: Final = "snavio.telemetry.journal_gap"
 CACHE_REFRESHED: Final = "snavio.cache.refreshed"
 SNAPSHOT_WRITTEN: Final = "snavio.snapshot.written"
 SNAPSHOT_TOO_LARGE: Final = "snavio.snapshot.too_large"
+SNAPSHOT_FAILED: Final = "snavio.snapshot.failed"
 SNAPSHOT_LOAD_FAILED: Final = "snavio.snapshot.load_failed"
 SIGNING_KEY_ROTATED: Final = "signing_key_rotated"
 DLQ_PRUNED: Final = "snavio.mailbox.dlq-pruned"
@@ -287,6 +288,12 @@ EVENTS: Final = (
         ROUTE_HEALTH,
         "The queue of a route became healthy, slow, growing, stalled, unreachable or unpolled.",
         _same("tenant", "target", "topic", "reason", "detail"),
+    ),
+    EventType(
+        SNAPSHOT_FAILED,
+        "Registry or Signer could not publish a snapshot; the one before stays in force.",
+        _same("reason", "detail"),
+        internal=True,
     ),
 )
 

@@ -32,8 +32,10 @@ def report(given: argparse.Namespace) -> None:
             "escalations": slo.escalations(counts),
             "skew": slo.skew(counts),
             "keys": slo.keys(counts),
+            "returned_keys": slo.returned_keys(counts),
             "budgets": slo.budgets(counts),
             "use": slo.use(counts),
+            "demand": slo.demand(counts),
             "revoked": slo.revoked(counts),
             "shares": shares,
         }

@@ -228,7 +228,7 @@ class Watcher:
                 (self._bases / f"{name}.json").unlink(missing_ok=True)
 
     def _load(self) -> None:
-        """The counts of an earlier life; those of another form or policy, and a checkpoint of Spark's, do not count."""
+        """The knowledge of an earlier life; counts of another form or policy, and Spark's checkpoint, are none."""
         for folder in (*self._out.glob("base-*"), self._out / "checkpoint"):
             if folder != self._bases:
                 shutil.rmtree(folder, ignore_errors=True)

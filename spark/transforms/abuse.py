@@ -40,7 +40,7 @@ NUMBERS: Final = ("competing", "taken", "hurt", "waited", "offered")
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class AbuseTables:
     """The rows of a base, as three small tables."""
 
     crowding: DataFrame
@@ -56,8 +56,8 @@ class Evidence:
         )
 
 
-def evidence(base: DataFrame, routes: DataFrame, policy: DetectionPolicy) -> Evidence:
-    """The part of a base that the judge gets to see."""
+def evidence(base: DataFrame, routes: DataFrame, policy: DetectionPolicy) -> AbuseTables:
+    """The tables of a base that the judge gets to see."""
     routed = F.col("target").isNotNull() & F.col("command_name").isNotNull()
     per_source = (
         counters(base, *NUMBERS)
@@ -66,11 +66,11 @@ def evidence(base: DataFrame, routes: DataFrame, policy: DetectionPolicy) -> Evi
         .agg(*(F.sum(name).alias(name) for name in NUMBERS))
         .where(F.col("offered") > 0)
     )
-    return Evidence(crowding(per_source, routes, policy), kept_off(per_source), refusals(base, policy))
+    return AbuseTables(crowding(per_source, routes, policy), kept_off(per_source), refusals(base, policy))
 
 
 def proposals(base: DataFrame, routes: DataFrame, policy: DetectionPolicy) -> list[dict[str, Any]]:
-    """The abuse, by the policy, in a base, judged from its first window to its last, one per proposal id."""
+    """The abuse that the policy finds in a base, judged from its first window to its last, one per proposal id."""
     return together(fold(Judge(policy), evidence(base, routes, policy).windows()), policy)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from spark.transforms.base import BUCKETS, ESCALATIONS, LATENCIES, PHASES, counters
@@ -21,6 +21,8 @@ LEAST_WINDOWS: Final = 3
 """Of skew samples, before a trend is one: through two points there is always a line."""
 FARTHEST_HOURS: Final = 168.0
 """A forecast beyond a week says nothing about a clock."""
+AWAY_S: Final = 3600
+"""For so long a key version is not used before its next use is a return; replicas that change over overlap for less."""
 OBJECTIVE: Final = 0.999
 """Of the commands that a route took on, so many are to arrive."""
 OURS: Final = ("delivery_failed", "outcome_unknown", "saturated")
@@ -156,6 +158,35 @@ def budgets(base: DataFrame, *, objective: float = OBJECTIVE) -> DataFrame:
     )
 
 
+def demand(base: DataFrame) -> DataFrame:
+    """Per route that was full at some time: what it can deliver in a window, and the line of what was asked of it."""
+    windows = (
+        counters(base, "offered", "delivered", "hurt")
+        .where(F.col("target").isNotNull())
+        .groupBy("target", "command_name", "window_start")
+        .agg(*(F.sum(name).alias(name) for name in ("offered", "delivered", "hurt")))
+        .where(F.col("offered") > 0)
+        .withColumn("hours", F.unix_timestamp("window_start") / 3600.0)
+        .withColumn("asked", F.col("offered").cast("double"))
+    )
+    return (
+        windows.groupBy("target", "command_name")
+        .agg(
+            # Nobody tells a capacity: it is what went through while others were turned away.
+            F.max(F.when(F.col("hurt") > 0, F.col("delivered"))).alias("capacity"),
+            F.count("asked").alias("windows"),
+            F.min("hours").alias("first"),
+            F.max("hours").alias("last"),
+            F.avg("hours").alias("mean_x"),
+            F.avg("asked").alias("mean_y"),
+            F.regr_sxx("asked", "hours").alias("sxx"),
+            F.regr_sxy("asked", "hours").alias("sxy"),
+            F.regr_syy("asked", "hours").alias("syy"),
+        )
+        .where(F.col("capacity") > 0)
+    )
+
+
 def use(base: DataFrame) -> DataFrame:
     """Per tenant: what it cost the mesh. Commands that Slow decides and commands that are refused cost, too."""
     counted = ("sent", "delivered", "warm", *FAILURES, *INVALID)
@@ -176,16 +207,57 @@ def use(base: DataFrame) -> DataFrame:
 
 def keys(base: DataFrame) -> DataFrame:
     """Per source and key version: commands that got past Shield under it, and when the last one did."""
+    return (
+        _signed_with(base)
+        .groupBy("source", "key_version")
+        .agg(F.sum("past").alias("commands"), F.max("window_start").alias("last_used"))
+    )
+
+
+def returned_keys(base: DataFrame) -> DataFrame:
+    """Per source and key version: how often it came back, after an hour or more in which a newer one was used.
+
+    A rotation takes an old version away once. One that comes back is a replica that was restored with its old secret,
+    or somebody who kept a copy.
+    """
+    by_window = (
+        _signed_with(base).groupBy("source", "key_version", "window_start").agg(F.sum("past").alias("past"))
+    )
+    version = Window.partitionBy("source", "key_version")
+    seen = by_window.select(
+        "source",
+        "key_version",
+        "window_start",
+        F.min("window_start").over(version).alias("first"),
+        F.lag("window_start").over(version.orderBy("window_start")).alias("before"),
+    )
+    away = F.unix_timestamp("window_start") - F.unix_timestamp("before")
+    # Few rows, joined with many: a version that goes on has no row here.
+    gaps = seen.withColumn("away", away).where(F.col("away") >= AWAY_S).alias("gap")
+    newer = seen.select("source", "window_start", "first").alias("newer")
+    returns = gaps.join(
+        newer,
+        (F.col("gap.source") == F.col("newer.source"))
+        & (F.col("newer.first") > F.col("gap.first"))
+        & (F.col("newer.window_start") > F.col("gap.before"))
+        & (F.col("newer.window_start") < F.col("gap.window_start")),
+        "left_semi",
+    )
+    return returns.groupBy("source", "key_version").agg(
+        F.count("away").alias("returns"),
+        F.max("window_start").alias("last_return"),
+        (F.max("away") / 3600.0).alias("hours_away"),
+    )
+
+
+def _signed_with(base: DataFrame) -> DataFrame:
     # Past Shield is more than offered: who was not allowed, or came twice, has signed with the key all the same. And
     # what Shield refused is no use of a key: whoever forges would keep an old one in use for ever.
     past = ("offered", "misrouted", "duplicates")
-    used = (
+    return (
         counters(base, *past)
         .withColumn("past", sum((F.col(name) for name in past), F.lit(0)))
         .where(F.col("key_version").isNotNull() & (F.col("past") > 0))
-    )
-    return used.groupBy("source", "key_version").agg(
-        F.sum("past").alias("commands"), F.max("window_start").alias("last_used")
     )
 
 

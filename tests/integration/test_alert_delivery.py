@@ -7,6 +7,7 @@ import email
 import json
 import re
 import time
+from dataclasses import replace
 from email.policy import default
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from snavio.domain.directory import AlertChannel, ChannelKind
 from snavio.egress.requests import EgressLimits
 from snavio.errors import Unavailable
 from snavio.ports.alert_store import AlertState, Mute
-from snavio.v1.introspection_pb2 import ShareUse, StatusResponse
+from snavio.v1.introspection_pb2 import Gauge, ShareUse, StatusResponse
 from tests.support.alert_desk import INVALID, MailServer, alert_desk, data_of
 from tests.support.pki import Authority
 from tests.support.webhook_server import Received, WebAuthority, WebhookServer, answering
@@ -359,13 +360,20 @@ class Service:
     def __init__(self) -> None:
         self.away = False
         self.used = 0
+        self.expires_in_s = 3000.0
 
     async def call(
         self, _method: str, _request: object, _kind: object, *, timeout_s: float
     ) -> StatusResponse:
         if self.away:
             raise Unavailable("gone")
-        return StatusResponse(share=[ShareUse(bound="nonces", total=100, used=self.used)])
+        return StatusResponse(
+            share=[ShareUse(bound="nonces", total=100, used=self.used)],
+            gauge=[
+                Gauge(name="certificate.expires_in_s", value=self.expires_in_s),
+                Gauge(name="certificate.lifetime_s", value=3600.0),
+            ],
+        )
 
 
 async def test_operators_hear_of_a_service_that_is_away_and_of_bounds_that_are_near(
@@ -400,6 +408,8 @@ async def test_operators_hear_of_a_service_that_is_away_and_of_bounds_that_are_n
             ("snavio.store.near-bound", "relay.outbox"),
         }
         assert await told() == expected
+        signer.expires_in_s = 700.0
+        assert await told() == expected | {("snavio.certificate.ending", "signer")}
         before = len(await desk.messages(OPERATORS))
         for _ in range(5):
             clock.advance(seconds=15)
@@ -407,3 +417,36 @@ async def test_operators_hear_of_a_service_that_is_away_and_of_bounds_that_are_n
         assert len(await desk.messages(OPERATORS)) == before, "a condition that lasts is told once an hour"
         clock.advance(seconds=3300)
         assert ("snavio.certificate.ending", "relay") in await told()
+
+
+async def test_a_reason_with_line_ends_adds_no_header_to_a_mail(tmp_path: Path) -> None:
+    async with MailServer.running() as server, alert_desk(tmp_path, smtp=server.settings()) as desk:
+        desk.channel(ChannelKind.EMAIL, "ops@acme.example")
+        await desk.note(reason="x\r\nBcc: evil@evil.example\r\n\r\nhello")
+        await desk.turn()
+        (raw,) = server.mails
+        mail = email.message_from_bytes(raw.removesuffix(b".\r\n"), policy=default)
+        assert mail["Bcc"] is None and "Bcc: evil@evil.example hello" in mail["Subject"]
+
+
+async def test_what_cannot_be_made_a_mail_is_tried_again_later_and_not_at_once(tmp_path: Path) -> None:
+    async with MailServer.running() as server:
+        smtp = replace(server.settings(), sender="alerts@mesh.example\n")
+        async with alert_desk(tmp_path, smtp=smtp) as desk:
+            desk.channel(ChannelKind.EMAIL, "ops@acme.example")
+            await desk.note()
+            await desk.turn()
+            ((_, (progress,)),) = await desk.store.listed(tenant="acme", limit=5)
+            assert (progress.state, progress.attempts) == ("pending", 1)
+            assert progress.error.startswith("internal")
+
+
+async def test_a_secret_that_was_shown_is_the_one_that_signs(tmp_path: Path) -> None:
+    async with alert_desk(tmp_path) as desk:
+        for number in range(20):
+            (shown, _), _ = await asyncio.gather(
+                desk.webhooks.rotate("acme", f"hook-{number}"),
+                desk.webhooks._secret("acme", f"hook-{number}"),
+            )
+            kept = await desk.store.secret("acme", f"hook-{number}")
+            assert kept is not None and Webhook(shown)._whsecret == kept.current

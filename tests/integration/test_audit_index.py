@@ -475,7 +475,7 @@ async def test_a_first_look_at_a_large_archive_comes_in_bounded_pieces(
 async def test_a_full_disk_leaves_nothing_out_for_good(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Files that cannot be pinned or written for want of room comes with the look after it."""
+    """A file that cannot be pinned or written for want of room comes with the look after it."""
     keys = await verifying_keys()
 
     def full(*_: Any, **__: Any) -> None:

@@ -33,7 +33,11 @@ ASKING = (
     "service delete acme/billing|principal ls|principal show acme/ci|principal delete acme/ci|target ls|"
     "target show discord-bot|target delete discord-bot|route ls|route show discord-bot notify-user|"
     "route delete discord-bot notify-user|quota ls|quota show acme/billing discord-bot notify-user|"
-    "bans cold-only acme/billing|suspend acme|resume acme|log|relay status|relay re-emit acme|tail"
+    "bans cold-only acme/billing|suspend acme|resume acme|log|relay status|relay re-emit acme|tail|"
+    "acl after-revocation discord-bot|alerts ls|alerts ack 01a1f1e5-6673-72d9-928b-a26fcf206be3|"
+    "alerts mute snavio.route.health --until 2h|alerts test oncall|alerts secret oncall|"
+    "keys rehearse acme/billing hmac-v2|routes ls|routes show discord-bot|routes dead discord-bot|"
+    "routes redrive discord-bot 1763500000000-0"
 ).split("|")
 # Commands that call no running mesh: files, own processes, or commands with their own test.
 LOCAL = {
@@ -47,10 +51,13 @@ LOCAL = {
         "edge config fmt",
         "edge config validate",
         "edge init",
+        # They ask the edge that runs, or are it.
+        *("edge adopt", "edge explain", "edge ls", "edge orphans", "edge recent", "edge run", "edge try"),
         "certs assume",
         "store check",
         "store rescue",
         "spark watch",
+        "spark ledger",
         "spark report",
         "spark shadow",
         "spark backfill",

@@ -8,20 +8,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 import pytest_asyncio
 
 from snavio.admin.directory import DirectoryClient
 from snavio.domain.directory import AclEntry, QueueKind, Route, Target
+from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, IdentityKind
 from snavio.domain.queue_address import queue_name, stream_key
 from snavio.domain.verdict import Verdict
-from snavio.errors import BadRequest, IntegrityError, Unavailable
-from snavio.sdk.queued import QueuedCommand
+from snavio.errors import BadRequest, IntegrityError, NotFound, Unavailable
+from snavio.sdk.queued import QueuedCommand, bury
 from snavio.v1.registry_pb2 import PROFILE_SYNC, QUEUE_KIND_REDIS, QUEUE_KIND_SQS
 from tests.contract.test_target_queue import make_queue
 from tests.support.mesh import SOURCE, TENANT, DemoMesh, demo_mesh
 from tests.support.moto import REGION, MotoServer, moto_server
 from tests.support.redis import RedisServer, redis_server
+from tests.support.terminal import snavio
 
 STREAM, QUEUE, NAME = "stream-bot", "queue-bot", "notify-user"
 
@@ -195,3 +198,53 @@ def directory(scene: Scene) -> DirectoryClient:
     return DirectoryClient(
         scene.mesh.addresses["registry"], certificates=scene.mesh.certificates("operator-admin")
     )
+
+
+async def test_dead_letters_of_a_running_mesh_are_listed_and_redriven_by_their_owner_alone(
+    scene: Scene, tmp_path: Path
+) -> None:
+    target, group = "weary-bot", "bots"
+    topic = f"{TENANT}/{target}"
+    key = stream_key(topic)
+    other = tmp_path / "globex-ci"
+    async with scene.mesh.operator() as operator:
+        await operator.claim_target(target, TENANT)
+        await operator.put_route(target, NAME, queue_kind=QUEUE_KIND_REDIS)
+        await operator.grant(SOURCE, target, NAME)
+        await operator.create_tenant("globex")
+        await operator.certify(Identity(DEFAULT_TRUST_DOMAIN, IdentityKind.PRINCIPAL, "ci", "globex"), other)
+    async with scene.mesh.producer() as producer:
+        sent = [await producer.send(target, NAME, b"%d" % number) for number in range(3)]
+    assert {outcome.verdict for outcome in sent} == {Verdict.DELIVERED}
+    async with scene.redis.client() as redis:
+        await redis.xgroup_create(key, group, id="0")
+        ((_, entries),) = await redis.xreadgroup(group, "one", {key: ">"}, count=2)
+        for entry_id, fields in entries:
+            await bury(redis, topic, group, entry_id, fields, reason="no such user")
+
+    async def ran(*words: str) -> Any:
+        config = str(scene.mesh.processes.config)
+        done = await asyncio.to_thread(snavio, *words, "--config", config, "--json", folder=tmp_path)
+        assert done.returncode == 0, done.stderr
+        return orjson.loads(done.stdout)
+
+    letters = (await ran("routes", "dead", target))["letters"]
+    told = {(each["command_id"], each["source"], each["command"], each["reason"]) for each in letters}
+    assert told == {(outcome.command_id, SOURCE, NAME, "no such user") for outcome in sent[:2]}
+    # One answer for what is not there and what is another's: nothing is told, and nothing moves.
+    stranger = DirectoryClient(scene.mesh.addresses["registry"], certificates=other)
+    try:
+        with pytest.raises(NotFound) as listed:
+            await stranger.dead_letters(target, limit=10)
+        with pytest.raises(NotFound) as moved:
+            await stranger.redrive(target, [letters[0]["letter_id"]])
+    finally:
+        await stranger.close()
+    assert {listed.value.reason, moved.value.reason} == {"unknown-target"}
+    first, second = (each["letter_id"] for each in letters)
+    assert await ran("routes", "redrive", target, first, first, "1-1") == {"moved": 1}
+    assert [each["letter_id"] for each in (await ran("routes", "dead", target))["letters"]] == [second]
+    async with scene.redis.client() as redis:
+        waiting = [QueuedCommand.from_redis(fields) for _, fields in await redis.xrange(key)]
+    assert [one.command_id for one in waiting] == [sent[2].command_id, letters[0]["command_id"]]
+    assert await ran("routes", "redrive", target, first) == {"moved": 0}, "a letter goes back once"

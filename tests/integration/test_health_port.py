@@ -7,6 +7,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +16,7 @@ from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, IdentityKind
 from snavio.errors import StateError
 from snavio.host.health_port import HealthPort
 from snavio.host.introspection import Introspection
-from snavio.host.small_http import MOST_HEAD_BYTES, Answer, Connections, Request
+from snavio.host.small_http import MOST_CONNECTIONS, MOST_HEAD_BYTES, Answer, Connections, Request
 from snavio.rpc.certificate_gate import CertificateGate
 from snavio.rpc.credentials import CertificateFiles
 from tests.support.pki import Authority
@@ -249,3 +250,42 @@ async def test_a_handler_or_a_reader_that_hangs_is_cut_off() -> None:
             assert await reader.read() == b""
         while connections.open:
             await asyncio.sleep(0.01)
+
+
+def strangers_context(files: CertificateFiles) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=str(files.ca))
+    context.check_hostname = False
+    return context
+
+
+async def test_strangers_that_took_their_answer_and_stay_keep_no_probe_out(files: CertificateFiles) -> None:
+    context = strangers_context(files)
+
+    def stays(port: int) -> ssl.SSLSocket:
+        stranger = context.wrap_socket(socket.create_connection(("127.0.0.1", port), SECONDS))
+        stranger.sendall(b"GET /livez HTTP/1.1\r\n\r\n")
+        # Its answer is there; it says no goodbye, so TLS waits for it.
+        stranger.recv(4096)
+        return stranger
+
+    async with health_port(files, address="0.0.0.0:0") as port:
+        strangers = [await asyncio.to_thread(stays, port.port.port) for _ in range(MOST_CONNECTIONS)]
+        try:
+            assert (await port.ask("/livez", tls=context))[0] == 200
+        finally:
+            for stranger in strangers:
+                stranger.close()
+
+
+async def test_strangers_that_never_begin_tls_take_no_more_than_the_places(files: CertificateFiles) -> None:
+    context, many = strangers_context(files), 4 * MOST_CONNECTIONS
+    async with health_port(files, address="0.0.0.0:0") as port:
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        place = ("127.0.0.1", port.port.port)
+        strangers = [await asyncio.to_thread(socket.create_connection, place, SECONDS) for _ in range(many)]
+        try:
+            assert (await port.ask("/livez", tls=context))[0] == 200
+            assert len(list(Path("/proc/self/fd").iterdir())) - before <= many + MOST_CONNECTIONS + 8
+        finally:
+            for stranger in strangers:
+                stranger.close()

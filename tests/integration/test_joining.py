@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from services.signer.join_token import make_join_tokens
+from services.signer.join_token import make_join_tokens, write_token
 from snavio.domain.enrolment import MAX_OPEN_JOINS, MAX_OPEN_PER_TENANT, Enrolment, Enrolments
 from snavio.errors import (
     BadRequest,
@@ -198,3 +198,12 @@ def test_tenants_that_hoard_tokens_keep_no_service_from_joining() -> None:
     with pytest.raises(Saturated):
         crowded.added(token(20_000, "", "relay"), now_ns=1)
     assert len(crowded.added(token(20_000, "acme"), now_ns=1).open) == MAX_OPEN_JOINS + 1
+
+
+def test_a_token_is_never_written_into_a_file_that_somebody_laid_there(tmp_path: Path) -> None:
+    trap, own = tmp_path / "fast.part", tmp_path / "fast.token"
+    trap.touch(mode=0o666)
+    with trap.open() as watching:
+        write_token(own, "a token")
+        assert watching.read() == ""
+    assert own.read_text() == "a token\n" and own.stat().st_mode & 0o777 == 0o600

@@ -28,6 +28,7 @@ from snavio.rpc.peer import Peer
 from snavio.signed.publisher import GENERATED
 from snavio.signed.snapshot_manifest import PLACES, read_manifest
 from snavio.signed.snapshot_reader import FAILURES, LOADED, SnapshotReader
+from snavio.telemetry.events import SnapshotFailed
 from snavio.v1 import signer_pb2 as wire
 from snavio.wiring import open_archive, open_watermark
 from tests.support.control import ADMIN, Control, control_plane
@@ -357,6 +358,12 @@ async def test_a_full_disk_leaves_the_old_snapshot_and_is_counted(
         patch.setattr(control.signer.keys.archive, at, full)
         await snapshots(control).turn()
     assert snapshots(control).meter.counters()["Snavio.Snapshot.Failed.archive-full"] == 1
+    # Operators are told by the event, through the archive.
+    recorded = control.signer.keys.events.after(0, limit=100)
+    told = [one.event for one in recorded if isinstance(one.event, SnapshotFailed)]
+    assert [(event.reason, event.detail) for event in told] == [
+        ("archive-full", "snapshot of key sets: scripted")
+    ]
     assert manifest.read_bytes() == before
     async with shield(control) as started:
         await started.keys.start(within_s=5)

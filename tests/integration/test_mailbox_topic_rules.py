@@ -108,7 +108,7 @@ async def test_a_lowered_capacity_buries_what_is_too_much_by_and_by(tmp_path: Pa
 
 @dataclass
 class Twin:
-    """The waiting and the leased, in order of arrival."""
+    """Waiting and leased messages, in order of arrival."""
 
     capacity: int
     ready: list[int] = field(default_factory=list)
@@ -226,3 +226,21 @@ async def test_rules_that_were_read_last_hold_before_registry_answers(tmp_path: 
     damaged = Policies()
     follower(tmp_path, damaged).load()
     assert damaged.of(OWN) == Policy()
+
+
+async def test_a_damaged_copy_of_the_rules_ends_nothing_before_registry_answers(tmp_path: Path) -> None:
+    settings, clock = MailboxSettings(retention_ready_s=100), ManualClock()
+    async with running_mailbox(tmp_path, settings=settings, clock=clock) as office:
+        await mailer_of(office).send(Message(b"keep me"))
+    (tmp_path / "mailbox" / FILE).write_bytes(b"no rules")
+    async with running_mailbox(tmp_path, settings=settings, clock=clock) as office:
+        assert office.app is not None
+        parts = office.app.parts
+        clock.advance(seconds=1000)
+        for _ in range(3):
+            await parts.retention.step()
+        assert (await queue_of(office).stats(OWN))[0].ready == 1
+        parts.delivery.policies.follow([])
+        async with asyncio.timeout(30):
+            while not await dead(office):
+                await parts.retention.step()

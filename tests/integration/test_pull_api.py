@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import random
+import zlib
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +17,10 @@ import pytest
 from services.gateway.pull.endpoints import PullLimits
 from snavio.admin.queue import QueueClient
 from snavio.clock import ManualClock, SystemClock
-from snavio.edge.topics import parse_event_id, route_topic
+from snavio.edge.topics import HTTP_CONTENT_TYPE, parse_event_id, route_topic
 from snavio.sdk.mailer import Mailer
 from snavio.sdk.mailer import NewMessage as Message
+from snavio.v1.edge_pb2 import HttpEnvelope
 from tests.support.mailbox import MailboxFixture, running_mailbox
 from tests.support.pulling import PullFixture, bodies, pulling, table
 
@@ -434,3 +436,47 @@ async def test_workers_of_http_and_grpc_settle_by_the_same_rules(pull: PullFixtu
     assert set(await same.ack(receipts, topic=topic)) == {1}, "the lease that HTTP has given"
     status, _, document = await pull.ask("a/ack", {"lease_id": item["lease_id"]})
     assert (status, document["conflicts"][0]["reason"]) == (409, "lease_not_found")
+
+
+@pytest.mark.parametrize(
+    ("operation", "body"),
+    [
+        ("ack", rb'{"lease_id": "\ud800"}'),
+        ("ack", rb'{"lease_ids": ["lease_x", "lease_\udfff"]}'),
+        ("extend", rb'{"lease_id": "\ud800", "extend_by": "1s"}'),
+        ("nack", rb'{"lease_id": "lease_x", "reason": "\ud800"}'),
+        ("dequeue", rb'{"max_wait": "\ud800"}'),
+    ],
+)
+async def test_half_a_character_is_a_mistake_of_the_request(
+    pull: PullFixture, operation: str, body: bytes
+) -> None:
+    status, _, document = await pull.ask(f"a/{operation}", raw=body)
+    assert (status, document["code"]) == (400, "invalid_body")
+
+
+async def swell(pull: PullFixture, size: int, *, times: int = 1) -> bytes:
+    """Store requests whose body is small only as long as it is deflated."""
+    bomb: bytes = HttpEnvelope(
+        method="POST", route="/hooks/a", body=zlib.compress(bytes(size), 9), body_size=size
+    ).SerializeToString()
+    mailer = Mailer.over(pull.office.consumer(name="edge").channel, route_topic("acme", "/hooks/a").topic)
+    for _ in range(times):
+        await mailer.send(Message(bomb, content_type=HTTP_CONTENT_TYPE))
+    return bomb
+
+
+async def test_a_stored_body_that_would_swell_beyond_bounds_is_given_as_it_is_stored(
+    pull: PullFixture,
+) -> None:
+    bomb = await swell(pull, 128 << 20)
+    (item,) = await pull.dequeue()
+    assert bodies([item]) == [bomb]
+
+
+async def test_an_answer_ends_where_its_bodies_would_swell_it(pull: PullFixture) -> None:
+    await swell(pull, 25 << 20, times=3)
+    assert [len(body) for body in bodies(await pull.dequeue(batch=10))] == [25 << 20]
+    await until(pull, (2, 1, 0))
+    (second,) = await pull.dequeue(batch=10)
+    assert second["attempt"] == 1, "it was never shown to anybody"

@@ -16,10 +16,11 @@ from services.relay import exporter, rejected_pages
 from services.relay import manifests as present_module
 from services.relay.revocations import Revocations
 from snavio.adapters.embedded.checksums import connect
+from snavio.audit.verify_archive import TimeRange, believe
 from snavio.cli.app import app
 from snavio.clock import ManualClock
 from snavio.domain.signing_scope import Pair, provision, rotate_scope
-from snavio.errors import Conflict, Unavailable
+from snavio.errors import Conflict, SnavioError, Unavailable
 from snavio.native import ed25519_public_key, ed25519_sign, telemetry_columns
 from snavio.ports.archive import Archive
 from snavio.ports.outbox import Cursor, RevokedRight
@@ -27,10 +28,21 @@ from snavio.signed import archive_manifest as manifest_bounds
 from snavio.signed.archive_manifest import ArchiveManifest, folder_of
 from snavio.signed.verification import VerifyingKey
 from snavio.telemetry import schema
-from snavio.telemetry.archive_inspection import check, hours
+from snavio.telemetry.archive_inspection import check, hours, retired
 from snavio.telemetry.parquet import encode_pages
 from snavio.wiring import open_archive, open_outbox
-from tests.support.telemetry import NAME, NOW, SOURCE, TARGET, Inside, arrival, block, inside, sign
+from tests.support.telemetry import (
+    NAME,
+    NOW,
+    SOURCE,
+    TARGET,
+    Inside,
+    arrival,
+    block,
+    inside,
+    sign,
+    verifying_keys,
+)
 
 TEN = block([1] * 10, lane={"acl_version": 4})
 HOUR_S = 3600.0
@@ -597,3 +609,97 @@ async def test_a_dispatch_by_a_right_that_stood_is_not_told(tmp_path: Path, righ
         await relay.exporter.export_once(flush=True)
         await relay.exporter.export_once(flush=True)
         assert after_revocation(relay) == []
+
+
+# --- retention
+
+
+async def test_an_hour_that_is_too_old_goes_and_a_signed_note_says_what_it_had(tmp_path: Path) -> None:
+    async with inside(tmp_path) as relay:
+        await filled(relay)
+        relay.clock.advance(seconds=6 * 24 * HOUR_S)
+        await relay.intake.take(arrival(TEN, first_seq=51))
+        await relay.exporter.export_once()
+        assert await relay.retention.retire_once() == 0
+        relay.clock.advance(seconds=25 * HOUR_S)
+        assert await relay.retention.retire_once() == 1
+        assert not (relay.archive_folder / folder_of(NOW)).exists()
+        assert await once_each(relay) == list(range(51, 61))
+        assert await relay.findings() == []
+        (note,), bad = retired(relay.archive_folder, await verifying_keys())
+        assert (note.folder, note.files, note.events, bad) == (folder_of(NOW), 5, 50, [])
+        assert [(one.instance, one.first_seq, one.last_seq) for one in note.ranges] == [("fast-0", 1, 50)]
+        assert await relay.retention.retire_once() == 0
+        assert folder_of(NOW) not in await relay.outbox.hours()
+
+
+@pytest.mark.parametrize("deletes", [0, 1, 3, 5, 7])
+async def test_a_retention_killed_at_any_deletion_goes_on_with_the_note_that_it_signed(
+    tmp_path: Path, deletes: int
+) -> None:
+    class Killed:
+        def __init__(self) -> None:
+            self._real = open_archive(tmp_path / "archive")
+            self.left = deletes
+
+        async def delete(self, name: str) -> None:
+            if not self.left:
+                raise Interrupted
+            self.left -= 1
+            await self._real.delete(name)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._real, name)
+
+    clock = ManualClock(NOW)
+    async with inside(tmp_path, clock=clock, archive=Killed()) as relay:
+        await filled(relay)
+        clock.advance(seconds=8 * 24 * HOUR_S)
+        with pytest.raises(Interrupted):
+            await relay.retention.retire_once()
+    async with inside(tmp_path, clock=clock) as relay:
+        assert await relay.retention.retire_once() == 1
+        (note,), bad = retired(relay.archive_folder, await verifying_keys())
+        assert (note.files, note.events, bad) == (5, 50, [])
+        assert await relay.findings() == []
+        assert list(hours(relay.archive_folder)) == []
+
+
+async def test_nothing_goes_while_its_note_cannot_be_written_or_does_not_verify(tmp_path: Path) -> None:
+    def fails(name: str) -> bool:
+        return name.startswith("retired/")
+
+    async def forged(message: bytes) -> tuple[str, bytes]:
+        key, signature = await sign(message)
+        return key, bytes(64) if b"retirement" in message else signature
+
+    clock = ManualClock(NOW)
+    failing: Archive = FailingArchive(tmp_path / "archive", fails=fails)
+    async with inside(tmp_path, clock=clock, archive=failing) as relay:
+        await filled(relay)
+        clock.advance(seconds=8 * 24 * HOUR_S)
+        with pytest.raises(Interrupted):
+            await relay.retention.retire_once()
+        assert await once_each(relay) == list(range(1, 51))
+    async with inside(tmp_path, clock=clock, signing=forged) as relay:
+        with pytest.raises(SnavioError, match="does not verify"):
+            await relay.retention.retire_once()
+        assert await once_each(relay) == list(range(1, 51))
+
+
+async def test_an_audit_sets_nobody_free_over_hours_that_went(tmp_path: Path) -> None:
+    async with inside(tmp_path) as relay:
+        await filled(relay)
+        relay.clock.advance(seconds=8 * 24 * HOUR_S)
+        await relay.retention.retire_once()
+        keys, now = await verifying_keys(), relay.clock.unix_ns()
+        over = TimeRange(NOW - 10 * SECOND, NOW + 10 * SECOND)
+        found = believe(relay.archive_folder, keys, now_unix_ns=now, pin=lambda _, path: path, wanted=over)
+        assert [(one.path, one.problem) for one in found.quarantined] == [(folder_of(NOW), "retired")]
+        assert found.left_out == 1
+        every = believe(relay.archive_folder, keys, now_unix_ns=now, pin=lambda _, path: path)
+        # Without a begin, the range begins where the archive does; it must not be doubtful for ever.
+        assert (every.left_out, every.begins_unix_ns) == (0, NOW + 3 * 3600 * SECOND)
+        later = TimeRange(NOW + 30 * 3600 * SECOND, None)
+        found = believe(relay.archive_folder, keys, now_unix_ns=now, pin=lambda _, path: path, wanted=later)
+        assert found.quarantined == []

@@ -138,9 +138,9 @@ async def test_failed_renewal_is_said_and_tried_again(ca: Ca) -> None:
 
 async def test_gauge_counts_down_and_says_when_it_is_over(ca: Ca) -> None:
     renewal = Renewal(folder_of(ca), ca, clock=ca.clock)
-    assert renewal.gauges() == {"expires_in_s": HOUR_S}
+    assert renewal.gauges() == {"expires_in_s": HOUR_S, "lifetime_s": HOUR_S}
     ca.clock.advance(seconds=HOUR_S + 60)
-    assert renewal.gauges() == {"expires_in_s": -60.0}
+    assert renewal.gauges() == {"expires_in_s": -60.0, "lifetime_s": HOUR_S}
     assert Renewal(Path("nowhere"), ca, clock=ca.clock).gauges() == {}
 
 

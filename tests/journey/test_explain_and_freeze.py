@@ -136,6 +136,8 @@ async def test_the_command_line_tells_the_same_json(mesh: DemoMesh, tmp_path: Pa
     ran = await asyncio.to_thread(snavio, *words, folder=tmp_path)
     assert ran.returncode == 0, ran.stderr
     document = orjson.loads(ran.stdout)
+    # The archive is asked only about commands that no service remembers any more.
+    assert document.pop("archived") == []
     assert document == orjson.loads(orjson.dumps((await told(mesh, command_id)).document()))
     missing = await asyncio.to_thread(
         snavio, "explain", str(uuid.uuid4()), "--config", str(config), folder=tmp_path

@@ -22,7 +22,8 @@ from snavio.launch.free_ports import free_ports
 from snavio.signed.archive_manifest import EventRange
 from spark import class_archive
 from spark.session import SHORT
-from tests.support.telemetry_rows import T0, row, write
+from tests.spark.test_transforms import contended
+from tests.support.telemetry_rows import T0, write
 
 pytestmark = pytest.mark.timeout(900)
 PATIENCE_S = 240.0
@@ -95,10 +96,7 @@ def master(tmp_path: Path) -> Iterator[str]:
 
 
 def test_a_job_runs_by_spark_submit_on_a_master_with_two_workers(master: str, tmp_path: Path) -> None:
-    rows = []
-    for window in range(5):
-        rows += [row(source="acme/big", after_s=window * 30) for _ in range(90)]
-        rows += [row(source="acme/small", after_s=window * 30) for _ in range(10)]
+    rows = contended(windows=5)
     path = write(rows, tmp_path / "events.parquet")
     start = int(T0.timestamp()) * 1_000_000_000
     stretch = EventRange("fast-0", 1, 1, len(rows))

@@ -24,7 +24,8 @@ from snavio.launch.free_ports import free_ports
 from snavio.signed.archive_manifest import EventRange
 from spark import class_archive
 from spark.session import SHORT
-from tests.support.telemetry_rows import T0, row, write
+from tests.spark.test_transforms import contended
+from tests.support.telemetry_rows import T0, write
 
 PATIENCE_S = 240.0
 TOKEN = "sesame"
@@ -44,10 +45,7 @@ def run(folder: Path, job: str, remote: str) -> dict[str, object]:
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
-    rows = []
-    for window in range(5):
-        rows += [row(source="acme/big", after_s=window * 30) for _ in range(90)]
-        rows += [row(source="acme/small", after_s=window * 30) for _ in range(10)]
+    rows = contended(windows=5)
     path = write(rows, tmp_path / "events.parquet")
     start = int(T0.timestamp()) * 1_000_000_000
     entry = IndexEntry(path, EventRange("fast-0", 1, 1, len(rows)), start, start + 150_000_000_000)

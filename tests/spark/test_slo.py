@@ -16,7 +16,7 @@ from spark.transforms.fairness import fairness
 from spark.transforms.shadow import with_dedupe, with_limits, with_thresholds, without_rights
 from tests.spark.test_transforms import contended, read, routes, told
 from tests.support import slo_rows
-from tests.support.telemetry_rows import ACL_CODE, RATE_CODE, T0, row, write
+from tests.support.telemetry_rows import ACL_CODE, HMAC_CODE, RATE_CODE, T0, row, write
 
 
 def counted(spark: SparkSession, folder: Path, rows: list[dict[str, Any]]) -> DataFrame:
@@ -176,3 +176,34 @@ def test_the_page_escapes_names_and_says_what_is_not_there(spark: SparkSession, 
     assert "Nobody was dominant." in html
     nothing = page(Findings(None, None, 30, *([] for _ in range(8))))
     assert "No events in this range." in nothing
+
+
+def test_a_key_version_that_comes_back_after_another_took_over_is_told(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    def uses(source: str, *used: tuple[str, float]) -> list[dict[str, Any]]:
+        return [row(source=source, key_version=version, after_s=hours * 3600) for version, hours in used]
+
+    rows = [
+        *uses(
+            "acme/back", ("v1", 0), ("v2", 0.1), ("v2", 1), ("v1", 2), ("v1", 2.1), ("v2", 2.2), ("v1", 4.1)
+        ),
+        *uses("acme/rotates", ("v1", 0), ("v1", 1), ("v2", 1), ("v1", 1.1), ("v2", 2), ("v2", 9)),
+        # Nobody signed in between: a service that sleeps at night.
+        *uses("acme/sleeps", ("v1", 0), ("v1", 9), ("v2", 9)),
+    ]
+    # A forger's commands are no use of a key.
+    rows.append(row(source="acme/rotates", key_version="v1", after_s=8 * 3600, verdict=HMAC_CODE))
+    (one, *others) = told(slo.returned_keys(counted(spark, tmp_path, rows)))
+    assert others == []
+    assert (one["source"], one["key_version"], one["returns"], one["hours_away"]) == (
+        "acme/back",
+        "v1",
+        2,
+        2.0,
+    )
+    empty = dict.fromkeys(
+        ("timeline", "latency", "refusals", "escalations", "shares", "skew", "keys", "revoked"), ()
+    )
+    html = page(Findings(since=None, until=None, window_seconds=30, returned_keys=[one], **empty))
+    assert "<td>acme/back</td><td>v1</td><td>2</td><td>2.0 h</td>" in html

@@ -251,7 +251,7 @@ def probes() -> list[dict[str, Any]]:
 
 
 def framed() -> list[dict[str, Any]]:
-    """Refusals of the ACL, or what was refused to somebody who is banned, is no harm: it would frame a rival."""
+    """A refusal by the ACL, or of somebody who is banned, is no harm: it would frame a rival."""
     rows = contended(windows=20, hurt=0)
     for window in range(20):
         given = {"source": "acme/framer", "path": "slow", "count": 500, "after_s": window * 30}

@@ -39,7 +39,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(slots=True)
 class World:
-    """The demand of everybody, before anybody gets it. Arrays are [seed, route, slot, step] unless said otherwise."""
+    """The demand of all, before anybody gets anything. Arrays are [seed, route, slot, step] unless said otherwise."""
 
     seeds: int
     slots: int
@@ -80,7 +80,7 @@ class World:
         self.capacity = offered * self.rng.uniform(low, high, offered.shape)
 
     def others(self, route: int | slice = slice(None)) -> Array:
-        """The offer of steady senders together: [seed, (route,) step]."""
+        """The offer of all steady senders together: [seed, (route,) step]."""
         return np.asarray(self.rate[:, route, :HONEST].sum(axis=-2))
 
     def abuse(self, route: int, slot: int, share: Any, on: Array, *, name: str = "abuser") -> None:
@@ -465,7 +465,7 @@ def _windows(world: World, steps: Array) -> Array:
 
 
 def rows(traffic: Traffic, policy: DetectionPolicy) -> dict[int, WindowRows]:
-    """The windows that Spark makes of the events, made of the counts: the same rows, for the same judge."""
+    """The rows that Spark makes of the events, made of the counts: the same rows, for the same judge."""
     found = list(_crowding(traffic, policy))
     kept = (traffic.competing * 2 < traffic.offered) & (traffic.offered > 0)
     off = (

@@ -77,7 +77,7 @@ def build(extras: str) -> str:
 
 
 def inspect(image: str) -> dict[str, Any]:
-    """The engine's answer about an image."""
+    """The engine's word on an image."""
     (told,) = json.loads(run("image", "inspect", image).stdout)
     return dict(told)
 

@@ -374,9 +374,18 @@ class LedgerTwin:
         translated = []
         for index, _, retry_after_ms, throttle_until, detail in hints:
             position = index - offset
-            if 0 <= position < len(members) and new.get(members[position], 0) >= 16:
+            if 0 <= position < len(members):
                 at = members[position]
-                translated.append((at, new[at], retry_after_ms, throttle_until, detail))
+                # A duplicate may come with the place of its first one.
+                if (code := new.get(at, 0)) >= 16 or code == DUPLICATE:
+                    translated.append((at, code, retry_after_ms, throttle_until, detail))
+        placed = {at for at, code, *_ in translated if code == DUPLICATE}
+        if placed:
+            # One place is not that of the other duplicates: each has a word of its own, if an empty one.
+            translated += [
+                (at, code, 0, 0, "") for at, code in new.items() if code == DUPLICATE and at not in placed
+            ]
+            translated.sort(key=lambda hint: hint[0])
         return self._settle(new, translated)
 
     def close(self, members: Sequence[int], code: int, retry_after_ms: int, detail: str) -> Said | None:

@@ -19,6 +19,7 @@ from services.relay.gaps import Arrival
 from services.relay.page_intake import PageIntake
 from services.relay.pending_pages import PendingPages
 from services.relay.relay_events import RelayEvents
+from services.relay.retention import ArchiveRetention
 from snavio.clock import ManualClock
 from snavio.native import Tombstones, ed25519_public_key, ed25519_sign, read_journal_page
 from snavio.ports.archive import Archive
@@ -119,6 +120,7 @@ class Inside:
     intake: PageIntake
     exporter: Exporter
     compaction: ArchiveCompaction
+    retention: ArchiveRetention
     tombstones: Tombstones
     turn: asyncio.Lock
 
@@ -174,11 +176,25 @@ async def inside(
     compaction = ArchiveCompaction(
         outbox=store, archive=shelf, signer=signer, keys=keys, turn=turn, clock=ticking, after_s=300
     )
+    retention = ArchiveRetention(
+        outbox=store, archive=shelf, sign=signing, keys=keys, turn=turn, clock=ticking, keep_days=7
+    )
     await intake.start()
     exporter.resume(await store.planned())
     try:
         yield Inside(
-            folder, ticking, store, shelf, waiting, own, intake, exporter, compaction, tombstones, turn
+            folder,
+            ticking,
+            store,
+            shelf,
+            waiting,
+            own,
+            intake,
+            exporter,
+            compaction,
+            retention,
+            tombstones,
+            turn,
         )
     finally:
         await intake.stop()

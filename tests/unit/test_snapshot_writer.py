@@ -32,7 +32,7 @@ from snavio.native import Dispatch, SnapshotTables, canonical_json, snapshot_hea
 from snavio.signed.publisher import FAILED
 from snavio.signed.snapshot_manifest import ACL, PLACES
 from snavio.signed.verification import ROUTES, VerifiedSnapshot
-from snavio.telemetry.events import SnapshotTooLarge
+from snavio.telemetry.events import SnapshotFailed, SnapshotTooLarge
 from tests.support.frames import command
 from tests.support.snapshots import Studio
 from tests.support.wire import mesh_batch, run
@@ -226,6 +226,35 @@ async def test_an_absent_signer_leaves_the_old_snapshot(tmp_path: Path) -> None:
     assert await studio.writer.write_once() is PublishOutcome.FAILED
     studio.platform.failing = None
     assert await studio.writer.write_once() is PublishOutcome.WRITTEN
+
+
+async def test_a_cause_that_lasts_is_told_once_an_hour_and_another_cause_at_once(tmp_path: Path) -> None:
+    studio = Studio(tmp_path)
+    await studio.fill()
+
+    def told() -> list[tuple[str, str]]:
+        recorded = [one.event for one in studio.events.after(0, limit=100)]
+        return [(event.reason, event.detail) for event in recorded if isinstance(event, SnapshotFailed)]
+
+    studio.platform.failing = Unavailable("Signer is away.")
+    for _ in range(100):
+        assert await studio.writer.write_once() is PublishOutcome.FAILED
+        studio.clock.advance(seconds=30)
+    assert told() == [("unavailable", "snapshot: Signer is away.")]
+    for _ in range(30):
+        await studio.writer.write_once()
+        studio.clock.advance(seconds=30)
+    assert len(told()) == 2
+    studio.platform.failing = Unavailable("No room." * 1000, reason="disk-full")
+    await studio.writer.write_once()
+    assert [reason for reason, _ in told()] == ["unavailable", "unavailable", "disk-full"]
+    assert len(told()[-1][1]) == 512
+    studio.platform.failing = None
+    assert await studio.writer.write_once() is PublishOutcome.WRITTEN
+    studio.platform.failing = Unavailable("No room.", reason="disk-full")
+    await studio.put(Suspension("acme/worse"))
+    await studio.writer.write_once()
+    assert len(told()) == 4
 
 
 async def test_a_record_that_rotted_in_the_store_is_not_spread(tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ CATALOGUE = {
 }
 # For tenants too, and ours.
 ADDED = {
+    "snavio.route.health": {"tenant", "target", "topic", "reason", "detail"},
     "snavio.fairness.ban_near": {"source", "affected_targets", "total_violations", "reason"},
     "snavio.command.conflict": {
         *("command_id", "source", "target", "command.name", "timestamp", "reason", "dedupe_mode"),

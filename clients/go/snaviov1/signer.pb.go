@@ -4931,6 +4931,116 @@ func (x *CheckCapabilityResponse) GetFamily() []string {
 	return nil
 }
 
+// Request for a token to join the mesh.
+type CreateJoiningRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the service, such as `fast`; every service but `signer`.
+	Service string `protobuf:"bytes,1,opt,name=service,proto3" json:"service,omitempty"`
+	// Seconds until the token ends; 0 means 86400, at most 604800.
+	TtlSeconds    uint32 `protobuf:"varint,2,opt,name=ttl_seconds,json=ttlSeconds,proto3" json:"ttl_seconds,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateJoiningRequest) Reset() {
+	*x = CreateJoiningRequest{}
+	mi := &file_snavio_v1_signer_proto_msgTypes[74]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateJoiningRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateJoiningRequest) ProtoMessage() {}
+
+func (x *CreateJoiningRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_snavio_v1_signer_proto_msgTypes[74]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateJoiningRequest.ProtoReflect.Descriptor instead.
+func (*CreateJoiningRequest) Descriptor() ([]byte, []int) {
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{74}
+}
+
+func (x *CreateJoiningRequest) GetService() string {
+	if x != nil {
+		return x.Service
+	}
+	return ""
+}
+
+func (x *CreateJoiningRequest) GetTtlSeconds() uint32 {
+	if x != nil {
+		return x.TtlSeconds
+	}
+	return 0
+}
+
+// A token to join the mesh.
+type CreateJoiningResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// `snv1.<CA fingerprint>.<secret>`; returned once.
+	Token string `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
+	// End of validity, nanoseconds since the epoch.
+	ExpiresUnixNs int64 `protobuf:"varint,2,opt,name=expires_unix_ns,json=expiresUnixNs,proto3" json:"expires_unix_ns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateJoiningResponse) Reset() {
+	*x = CreateJoiningResponse{}
+	mi := &file_snavio_v1_signer_proto_msgTypes[75]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateJoiningResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateJoiningResponse) ProtoMessage() {}
+
+func (x *CreateJoiningResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_snavio_v1_signer_proto_msgTypes[75]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateJoiningResponse.ProtoReflect.Descriptor instead.
+func (*CreateJoiningResponse) Descriptor() ([]byte, []int) {
+	return file_snavio_v1_signer_proto_rawDescGZIP(), []int{75}
+}
+
+func (x *CreateJoiningResponse) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
+func (x *CreateJoiningResponse) GetExpiresUnixNs() int64 {
+	if x != nil {
+		return x.ExpiresUnixNs
+	}
+	return 0
+}
+
 var File_snavio_v1_signer_proto protoreflect.FileDescriptor
 
 const file_snavio_v1_signer_proto_rawDesc = "" +
@@ -5268,14 +5378,21 @@ const file_snavio_v1_signer_proto_rawDesc = "" +
 	"\x13narrowed_to_sources\x18\x02 \x01(\bR\x11narrowedToSources\x12\x16\n" +
 	"\x06source\x18\x03 \x03(\tR\x06source\x120\n" +
 	"\x14narrowed_to_families\x18\x04 \x01(\bR\x12narrowedToFamilies\x12\x16\n" +
-	"\x06family\x18\x05 \x03(\tR\x06family*\x99\x01\n" +
+	"\x06family\x18\x05 \x03(\tR\x06family\"Q\n" +
+	"\x14CreateJoiningRequest\x12\x18\n" +
+	"\aservice\x18\x01 \x01(\tR\aservice\x12\x1f\n" +
+	"\vttl_seconds\x18\x02 \x01(\rR\n" +
+	"ttlSeconds\"U\n" +
+	"\x15CreateJoiningResponse\x12\x14\n" +
+	"\x05token\x18\x01 \x01(\tR\x05token\x12&\n" +
+	"\x0fexpires_unix_ns\x18\x02 \x01(\x03R\rexpiresUnixNs*\x99\x01\n" +
 	"\bKeyState\x12\x19\n" +
 	"\x15KEY_STATE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13KEY_STATE_SPREADING\x10\x01\x12\x15\n" +
 	"\x11KEY_STATE_PRIMARY\x10\x02\x12\x16\n" +
 	"\x12KEY_STATE_PREVIOUS\x10\x03\x12\x13\n" +
 	"\x0fKEY_STATE_ENDED\x10\x04\x12\x15\n" +
-	"\x11KEY_STATE_REVOKED\x10\x052\xa0\x14\n" +
+	"\x11KEY_STATE_REVOKED\x10\x052\xf4\x14\n" +
 	"\x06Signer\x12[\n" +
 	"\x10IssueCertificate\x12\".snavio.v1.IssueCertificateRequest\x1a#.snavio.v1.IssueCertificateResponse\x12^\n" +
 	"\x11RevokeCertificate\x12#.snavio.v1.RevokeCertificateRequest\x1a$.snavio.v1.RevokeCertificateResponse\x12C\n" +
@@ -5307,7 +5424,8 @@ const file_snavio_v1_signer_proto_rawDesc = "" +
 	"\x14RotateCapabilityRoot\x12&.snavio.v1.RotateCapabilityRootRequest\x1a'.snavio.v1.RotateCapabilityRootResponse\x12X\n" +
 	"\x0fCheckCapability\x12!.snavio.v1.CheckCapabilityRequest\x1a\".snavio.v1.CheckCapabilityResponse\x12O\n" +
 	"\fMailboxRoots\x12\x1e.snavio.v1.MailboxRootsRequest\x1a\x1f.snavio.v1.MailboxRootsResponse\x12j\n" +
-	"\x15CapabilityRevocations\x12'.snavio.v1.CapabilityRevocationsRequest\x1a(.snavio.v1.CapabilityRevocationsResponseBR\n" +
+	"\x15CapabilityRevocations\x12'.snavio.v1.CapabilityRevocationsRequest\x1a(.snavio.v1.CapabilityRevocationsResponse\x12R\n" +
+	"\rCreateJoining\x12\x1f.snavio.v1.CreateJoiningRequest\x1a .snavio.v1.CreateJoiningResponseBR\n" +
 	"\x0flocal.snavio.v1P\x01Z\x18snavio.local/go/snaviov1\xaa\x02\tSnavio.V1\xca\x02\tSnavio\\V1\xea\x02\n" +
 	"Snavio::V1b\x06proto3"
 
@@ -5324,7 +5442,7 @@ func file_snavio_v1_signer_proto_rawDescGZIP() []byte {
 }
 
 var file_snavio_v1_signer_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_snavio_v1_signer_proto_msgTypes = make([]protoimpl.MessageInfo, 74)
+var file_snavio_v1_signer_proto_msgTypes = make([]protoimpl.MessageInfo, 76)
 var file_snavio_v1_signer_proto_goTypes = []any{
 	(KeyState)(0),                         // 0: snavio.v1.KeyState
 	(*IssueCertificateRequest)(nil),       // 1: snavio.v1.IssueCertificateRequest
@@ -5401,6 +5519,8 @@ var file_snavio_v1_signer_proto_goTypes = []any{
 	(*CapabilityRevocationsResponse)(nil), // 72: snavio.v1.CapabilityRevocationsResponse
 	(*CheckCapabilityRequest)(nil),        // 73: snavio.v1.CheckCapabilityRequest
 	(*CheckCapabilityResponse)(nil),       // 74: snavio.v1.CheckCapabilityResponse
+	(*CreateJoiningRequest)(nil),          // 75: snavio.v1.CreateJoiningRequest
+	(*CreateJoiningResponse)(nil),         // 76: snavio.v1.CreateJoiningResponse
 }
 var file_snavio_v1_signer_proto_depIdxs = []int32{
 	5,  // 0: snavio.v1.RevokeCertificateResponse.revoked:type_name -> snavio.v1.RevokedSubject
@@ -5459,39 +5579,41 @@ var file_snavio_v1_signer_proto_depIdxs = []int32{
 	73, // 53: snavio.v1.Signer.CheckCapability:input_type -> snavio.v1.CheckCapabilityRequest
 	65, // 54: snavio.v1.Signer.MailboxRoots:input_type -> snavio.v1.MailboxRootsRequest
 	68, // 55: snavio.v1.Signer.CapabilityRevocations:input_type -> snavio.v1.CapabilityRevocationsRequest
-	2,  // 56: snavio.v1.Signer.IssueCertificate:output_type -> snavio.v1.IssueCertificateResponse
-	4,  // 57: snavio.v1.Signer.RevokeCertificate:output_type -> snavio.v1.RevokeCertificateResponse
-	7,  // 58: snavio.v1.Signer.Denylist:output_type -> snavio.v1.DenylistResponse
-	13, // 59: snavio.v1.Signer.CreateKeyset:output_type -> snavio.v1.KeysetStatus
-	13, // 60: snavio.v1.Signer.RotateKeyset:output_type -> snavio.v1.KeysetStatus
-	13, // 61: snavio.v1.Signer.RevokeKey:output_type -> snavio.v1.KeysetStatus
-	18, // 62: snavio.v1.Signer.KeysetChanges:output_type -> snavio.v1.KeysetChangesResponse
-	20, // 63: snavio.v1.Signer.TenantConfig:output_type -> snavio.v1.TenantConfigResponse
-	13, // 64: snavio.v1.Signer.SetMinimumKey:output_type -> snavio.v1.KeysetStatus
-	35, // 65: snavio.v1.Signer.DescribeKeysets:output_type -> snavio.v1.DescribeKeysetsResponse
-	38, // 66: snavio.v1.Signer.ReportKeyUsage:output_type -> snavio.v1.ReportKeyUsageResponse
-	49, // 67: snavio.v1.Signer.ProvisionScope:output_type -> snavio.v1.PublicKeys
-	49, // 68: snavio.v1.Signer.RotateScope:output_type -> snavio.v1.PublicKeys
-	42, // 69: snavio.v1.Signer.Sign:output_type -> snavio.v1.SignResponse
-	46, // 70: snavio.v1.Signer.SignMany:output_type -> snavio.v1.SignManyResponse
-	49, // 71: snavio.v1.Signer.GetPublicKeys:output_type -> snavio.v1.PublicKeys
-	52, // 72: snavio.v1.Signer.Events:output_type -> snavio.v1.EventsResponse
-	22, // 73: snavio.v1.Signer.CreateEnrolment:output_type -> snavio.v1.CreateEnrolmentResponse
-	24, // 74: snavio.v1.Signer.SetServicePrincipals:output_type -> snavio.v1.SetServicePrincipalsResponse
-	2,  // 75: snavio.v1.Signer.AssumeService:output_type -> snavio.v1.IssueCertificateResponse
-	27, // 76: snavio.v1.Signer.RevokeIdentity:output_type -> snavio.v1.RevokeIdentityResponse
-	29, // 77: snavio.v1.Signer.RestoreIdentity:output_type -> snavio.v1.RestoreIdentityResponse
-	32, // 78: snavio.v1.Signer.ListCertificates:output_type -> snavio.v1.ListCertificatesResponse
-	54, // 79: snavio.v1.Signer.SnapshotKey:output_type -> snavio.v1.SnapshotKeyResponse
-	56, // 80: snavio.v1.Signer.IssueCapability:output_type -> snavio.v1.IssueCapabilityResponse
-	59, // 81: snavio.v1.Signer.RevokeCapability:output_type -> snavio.v1.RevokeCapabilityResponse
-	62, // 82: snavio.v1.Signer.ListCapabilities:output_type -> snavio.v1.ListCapabilitiesResponse
-	64, // 83: snavio.v1.Signer.RotateCapabilityRoot:output_type -> snavio.v1.RotateCapabilityRootResponse
-	74, // 84: snavio.v1.Signer.CheckCapability:output_type -> snavio.v1.CheckCapabilityResponse
-	67, // 85: snavio.v1.Signer.MailboxRoots:output_type -> snavio.v1.MailboxRootsResponse
-	72, // 86: snavio.v1.Signer.CapabilityRevocations:output_type -> snavio.v1.CapabilityRevocationsResponse
-	56, // [56:87] is the sub-list for method output_type
-	25, // [25:56] is the sub-list for method input_type
+	75, // 56: snavio.v1.Signer.CreateJoining:input_type -> snavio.v1.CreateJoiningRequest
+	2,  // 57: snavio.v1.Signer.IssueCertificate:output_type -> snavio.v1.IssueCertificateResponse
+	4,  // 58: snavio.v1.Signer.RevokeCertificate:output_type -> snavio.v1.RevokeCertificateResponse
+	7,  // 59: snavio.v1.Signer.Denylist:output_type -> snavio.v1.DenylistResponse
+	13, // 60: snavio.v1.Signer.CreateKeyset:output_type -> snavio.v1.KeysetStatus
+	13, // 61: snavio.v1.Signer.RotateKeyset:output_type -> snavio.v1.KeysetStatus
+	13, // 62: snavio.v1.Signer.RevokeKey:output_type -> snavio.v1.KeysetStatus
+	18, // 63: snavio.v1.Signer.KeysetChanges:output_type -> snavio.v1.KeysetChangesResponse
+	20, // 64: snavio.v1.Signer.TenantConfig:output_type -> snavio.v1.TenantConfigResponse
+	13, // 65: snavio.v1.Signer.SetMinimumKey:output_type -> snavio.v1.KeysetStatus
+	35, // 66: snavio.v1.Signer.DescribeKeysets:output_type -> snavio.v1.DescribeKeysetsResponse
+	38, // 67: snavio.v1.Signer.ReportKeyUsage:output_type -> snavio.v1.ReportKeyUsageResponse
+	49, // 68: snavio.v1.Signer.ProvisionScope:output_type -> snavio.v1.PublicKeys
+	49, // 69: snavio.v1.Signer.RotateScope:output_type -> snavio.v1.PublicKeys
+	42, // 70: snavio.v1.Signer.Sign:output_type -> snavio.v1.SignResponse
+	46, // 71: snavio.v1.Signer.SignMany:output_type -> snavio.v1.SignManyResponse
+	49, // 72: snavio.v1.Signer.GetPublicKeys:output_type -> snavio.v1.PublicKeys
+	52, // 73: snavio.v1.Signer.Events:output_type -> snavio.v1.EventsResponse
+	22, // 74: snavio.v1.Signer.CreateEnrolment:output_type -> snavio.v1.CreateEnrolmentResponse
+	24, // 75: snavio.v1.Signer.SetServicePrincipals:output_type -> snavio.v1.SetServicePrincipalsResponse
+	2,  // 76: snavio.v1.Signer.AssumeService:output_type -> snavio.v1.IssueCertificateResponse
+	27, // 77: snavio.v1.Signer.RevokeIdentity:output_type -> snavio.v1.RevokeIdentityResponse
+	29, // 78: snavio.v1.Signer.RestoreIdentity:output_type -> snavio.v1.RestoreIdentityResponse
+	32, // 79: snavio.v1.Signer.ListCertificates:output_type -> snavio.v1.ListCertificatesResponse
+	54, // 80: snavio.v1.Signer.SnapshotKey:output_type -> snavio.v1.SnapshotKeyResponse
+	56, // 81: snavio.v1.Signer.IssueCapability:output_type -> snavio.v1.IssueCapabilityResponse
+	59, // 82: snavio.v1.Signer.RevokeCapability:output_type -> snavio.v1.RevokeCapabilityResponse
+	62, // 83: snavio.v1.Signer.ListCapabilities:output_type -> snavio.v1.ListCapabilitiesResponse
+	64, // 84: snavio.v1.Signer.RotateCapabilityRoot:output_type -> snavio.v1.RotateCapabilityRootResponse
+	74, // 85: snavio.v1.Signer.CheckCapability:output_type -> snavio.v1.CheckCapabilityResponse
+	67, // 86: snavio.v1.Signer.MailboxRoots:output_type -> snavio.v1.MailboxRootsResponse
+	72, // 87: snavio.v1.Signer.CapabilityRevocations:output_type -> snavio.v1.CapabilityRevocationsResponse
+	76, // 88: snavio.v1.Signer.CreateJoining:output_type -> snavio.v1.CreateJoiningResponse
+	57, // [57:89] is the sub-list for method output_type
+	25, // [25:57] is the sub-list for method input_type
 	25, // [25:25] is the sub-list for extension type_name
 	25, // [25:25] is the sub-list for extension extendee
 	0,  // [0:25] is the sub-list for field type_name
@@ -5513,7 +5635,7 @@ func file_snavio_v1_signer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_snavio_v1_signer_proto_rawDesc), len(file_snavio_v1_signer_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   74,
+			NumMessages:   76,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

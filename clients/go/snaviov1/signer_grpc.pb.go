@@ -50,6 +50,7 @@ const (
 	Signer_CheckCapability_FullMethodName       = "/snavio.v1.Signer/CheckCapability"
 	Signer_MailboxRoots_FullMethodName          = "/snavio.v1.Signer/MailboxRoots"
 	Signer_CapabilityRevocations_FullMethodName = "/snavio.v1.Signer/CapabilityRevocations"
+	Signer_CreateJoining_FullMethodName         = "/snavio.v1.Signer/CreateJoining"
 )
 
 // SignerClient is the client API for Signer service.
@@ -136,6 +137,9 @@ type SignerClient interface {
 	MailboxRoots(ctx context.Context, in *MailboxRootsRequest, opts ...grpc.CallOption) (*MailboxRootsResponse, error)
 	// Returns the revocations and rotations since a version. For the mailbox alone.
 	CapabilityRevocations(ctx context.Context, in *CapabilityRevocationsRequest, opts ...grpc.CallOption) (*CapabilityRevocationsResponse, error)
+	// Makes a one-time token with which one new instance of a mesh service gets its certificate, at the port for newcomers.
+	// For Signer itself alone: whoever can make one can be that service, so it takes the certificate of Signer's machine.
+	CreateJoining(ctx context.Context, in *CreateJoiningRequest, opts ...grpc.CallOption) (*CreateJoiningResponse, error)
 }
 
 type signerClient struct {
@@ -456,6 +460,16 @@ func (c *signerClient) CapabilityRevocations(ctx context.Context, in *Capability
 	return out, nil
 }
 
+func (c *signerClient) CreateJoining(ctx context.Context, in *CreateJoiningRequest, opts ...grpc.CallOption) (*CreateJoiningResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CreateJoiningResponse)
+	err := c.cc.Invoke(ctx, Signer_CreateJoining_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // SignerServer is the server API for Signer service.
 // All implementations must embed UnimplementedSignerServer
 // for forward compatibility.
@@ -540,6 +554,9 @@ type SignerServer interface {
 	MailboxRoots(context.Context, *MailboxRootsRequest) (*MailboxRootsResponse, error)
 	// Returns the revocations and rotations since a version. For the mailbox alone.
 	CapabilityRevocations(context.Context, *CapabilityRevocationsRequest) (*CapabilityRevocationsResponse, error)
+	// Makes a one-time token with which one new instance of a mesh service gets its certificate, at the port for newcomers.
+	// For Signer itself alone: whoever can make one can be that service, so it takes the certificate of Signer's machine.
+	CreateJoining(context.Context, *CreateJoiningRequest) (*CreateJoiningResponse, error)
 	mustEmbedUnimplementedSignerServer()
 }
 
@@ -642,6 +659,9 @@ func (UnimplementedSignerServer) MailboxRoots(context.Context, *MailboxRootsRequ
 }
 func (UnimplementedSignerServer) CapabilityRevocations(context.Context, *CapabilityRevocationsRequest) (*CapabilityRevocationsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CapabilityRevocations not implemented")
+}
+func (UnimplementedSignerServer) CreateJoining(context.Context, *CreateJoiningRequest) (*CreateJoiningResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CreateJoining not implemented")
 }
 func (UnimplementedSignerServer) mustEmbedUnimplementedSignerServer() {}
 func (UnimplementedSignerServer) testEmbeddedByValue()                {}
@@ -1222,6 +1242,24 @@ func _Signer_CapabilityRevocations_Handler(srv interface{}, ctx context.Context,
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Signer_CreateJoining_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CreateJoiningRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SignerServer).CreateJoining(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Signer_CreateJoining_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SignerServer).CreateJoining(ctx, req.(*CreateJoiningRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Signer_ServiceDesc is the grpc.ServiceDesc for Signer service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -1352,6 +1390,10 @@ var Signer_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "CapabilityRevocations",
 			Handler:    _Signer_CapabilityRevocations_Handler,
+		},
+		{
+			MethodName: "CreateJoining",
+			Handler:    _Signer_CreateJoining_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

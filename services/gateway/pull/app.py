@@ -20,7 +20,7 @@ from services.gateway.pull.endpoints import PullEndpoint, PullLimits, PullTable,
 from services.gateway.pull.items import item, serialised
 from services.gateway.pull.leases import LeaseState, PullLeases
 from services.gateway.pull.requests import Dequeue, InvalidRequest
-from services.gateway.pull.waiting import Leased
+from services.gateway.pull.waiting import HandedMessages
 from snavio.clock import Clock
 from snavio.edge.references import SecretReference
 from snavio.errors import BadRequest, Saturated, SnavioError, Unavailable
@@ -28,6 +28,8 @@ from snavio.host.shares import ShareLimit, Shares
 
 MOST_WAITING: Final = 4096
 BODY_SECONDS: Final = 30.0
+MOST_ANSWER_BYTES: Final = 32 << 20
+"""Of payloads: an answer that has so many takes no further message."""
 WRITE_SECONDS: Final = 30.0
 """For a worker to take what was written to its stream."""
 RETRY_AFTER_S: Final = 1
@@ -60,7 +62,7 @@ class PullRecord:
 
 @dataclass(frozen=True, slots=True)
 class PullAnswer:
-    """The answer; `messages` and `conflicts` are for logs and counters."""
+    """An answer; `messages` and `conflicts` are for logs and counters."""
 
     status: int
     body: bytes = b""
@@ -226,10 +228,16 @@ class PullApp:
             leased = await self._take(endpoint, asked, wait_s, watching)
             if leased is None:
                 return GONE
-            told = [
-                item(endpoint, message, self._leases.lease_id(endpoint.topic, leased, number))
-                for number, message in enumerate(leased.messages)
-            ]
+            told, size = [], 0
+            for number, message in enumerate(leased.messages):
+                if size >= MOST_ANSWER_BYTES:
+                    # What was deflated may be a thousand times as large: the rest comes with the next request.
+                    rest = Leased(leased.boot_epoch, leased.messages[number:])
+                    self._leases.left(endpoint.topic, asked.lease_ms, rest)
+                    break
+                lease_id = self._leases.lease_id(endpoint.topic, leased, number)
+                told.append(item(endpoint, message, lease_id))
+                size += len(told[-1]["payload_b64"])
             return PullAnswer(200, serialised({"items": told}), messages=len(told))
         finally:
             watching.cancel()
@@ -238,8 +246,8 @@ class PullApp:
 
     async def _take(
         self, endpoint: PullEndpoint, asked: Dequeue, wait_s: float, watching: asyncio.Task[None]
-    ) -> Leased | None:
-        """The messages leased for a worker; None when it left, and then nothing is."""
+    ) -> HandedMessages | None:
+        """Messages leased for a worker; None when it left, and then nothing is leased."""
         taking = asyncio.create_task(
             self._leases.take(endpoint.topic, batch=asked.batch, lease_ms=asked.lease_ms, wait_s=wait_s),
             name="pull",
@@ -322,7 +330,7 @@ class PullApp:
                 if watching.done() or not await _write(send, event):
                     # The one that was being written may have arrived; those behind it have not.
                     behind = number if watching.done() else number + 1
-                    rest = Leased(leased.boot_epoch, leased.messages[behind:])
+                    rest = HandedMessages(leased.boot_epoch, leased.messages[behind:])
                     self._leases.left(endpoint.topic, asked.lease_ms, rest)
                     return sent
                 sent += 1

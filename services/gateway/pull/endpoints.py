@@ -16,7 +16,7 @@ from snavio.edge.topics import PULL_TARGET, RouteTopic, route_topic
 MILLISECOND: Final = 1_000_000
 LEAST_LEASE_MS: Final = 250
 MOST_LEASE_MS: Final = 43_200_000
-"""The longest lease that a mailbox grants unless it is told otherwise."""
+"""The lease that a mailbox grants unless it is told otherwise."""
 MOST_WAIT_NS: Final = 3_600_000_000_000
 
 

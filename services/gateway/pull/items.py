@@ -19,6 +19,8 @@ from snavio.edge.topics import HTTP_CONTENT_TYPE, PULL_TARGET, event_id
 from snavio.native import Received
 from snavio.v1.edge_pb2 import HttpEnvelope
 
+MOST_BODY_BYTES: Final = 32 << 20
+"""Of a body that was deflated: a message of 1 MiB can name a gigabyte. What is larger is given as it is stored."""
 SECOND_NS: Final = 1_000_000_000
 
 
@@ -71,6 +73,8 @@ def _request(payload: bytes) -> Any:
     """The stored request with its body as it was sent; None for bytes that are none."""
     try:
         request: Any = HttpEnvelope.FromString(payload)
+        if request.body_size > MOST_BODY_BYTES:
+            return None
         if request.body_size:
             inflating = zlib.decompressobj()
             body = inflating.decompress(request.body, request.body_size)

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from services.gateway.pull.coalescing import Coalescer
 from services.gateway.pull.requests import Extend, Settle
-from services.gateway.pull.waiting import Leased, TopicWaiters
+from services.gateway.pull.waiting import HandedMessages, TopicWaiters
 from snavio.clock import Clock
 from snavio.edge.lease_ids import LeaseIds, LeaseName
 from snavio.edge.topics import RouteTopic
@@ -37,7 +37,7 @@ _DONE, _LATE = 1, 2
 
 
 class LeaseState(Enum):
-    """The outcome of an operation on one lease."""
+    """The result of an operation on one lease."""
 
     DONE = "done"
     EXPIRED = "lease_expired"
@@ -71,16 +71,16 @@ class PullLeases:
 
     # -- receiving -------------------------------------------------------------------------------------
 
-    async def take(self, topic: RouteTopic, *, batch: int, lease_ms: int, wait_s: float) -> Leased:
+    async def take(self, topic: RouteTopic, *, batch: int, lease_ms: int, wait_s: float) -> HandedMessages:
         """Lease up to `batch` messages; nothing when the time is over."""
         return await self._line(topic.topic, lease_ms).take(batch, wait_s)
 
-    def left(self, topic: RouteTopic, lease_ms: int, leased: Leased) -> None:
+    def left(self, topic: RouteTopic, lease_ms: int, leased: HandedMessages) -> None:
         """Their worker left before they were sent: another one gets them, or the mailbox as unseen."""
         if leased.messages:
             self._line(topic.topic, lease_ms).left(leased)
 
-    def lease_id(self, topic: RouteTopic, leased: Leased, number: int) -> str:
+    def lease_id(self, topic: RouteTopic, leased: HandedMessages, number: int) -> str:
         """The id of one of these."""
         message = leased.messages[number]
         return self._ids.write(
@@ -105,7 +105,7 @@ class PullLeases:
                 # As many as there are workers at a time: who waits is bounded before it comes here.
                 self._lines = {key: line for key, line in self._lines.items() if not line.unused}
 
-            async def receive(messages: int, wait_s: float) -> Leased:
+            async def receive(messages: int, wait_s: float) -> HandedMessages:
                 return await self._receive(topic, lease_ms, messages, wait_s)
 
             found = self._lines[topic, lease_ms] = TopicWaiters(
@@ -113,21 +113,21 @@ class PullLeases:
             )
         return found
 
-    async def _receive(self, topic: str, lease_ms: int, messages: int, wait_s: float) -> Leased:
+    async def _receive(self, topic: str, lease_ms: int, messages: int, wait_s: float) -> HandedMessages:
         request = wire.ReceiveRequest(
             topic=topic, visibility_ms=lease_ms, max_messages=messages, wait_ms=int(wait_s * 1000)
         )
         answer = await self._channel.call_raw(
             SERVICE + "Receive", request.SerializeToString(), timeout_s=CALL_SECONDS + wait_s
         )
-        return Leased(*read_leased_batches(answer))
+        return HandedMessages(*read_leased_batches(answer))
 
-    def _give_back(self, topic: str, leased: Leased) -> None:
+    def _give_back(self, topic: str, leased: HandedMessages) -> None:
         task = asyncio.get_running_loop().create_task(self._return(topic, leased), name="return unseen")
         self._returning.add(task)
         task.add_done_callback(self._returning.discard)
 
-    async def _return(self, topic: str, leased: Leased) -> None:
+    async def _return(self, topic: str, leased: HandedMessages) -> None:
         names = [LeaseName(leased.boot_epoch, one.msg_id, one.attempt) for one in leased.messages]
         self.returned += len(names)
         try:

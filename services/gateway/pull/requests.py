@@ -171,7 +171,20 @@ def _object(body: bytes, fields: dict[str, type], *, may_be_empty: bool = False)
         elif not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             words = {int: "a number", str: "text", list: "a list", bool: "true or false"}
             raise InvalidRequest(f"`{name}` must be {words[kind]}.")
+        elif not all(map(_is_whole, value if isinstance(value, list) else [value])):
+            raise InvalidRequest(f"`{name}` holds half a character.")
     return asked
+
+
+def _is_whole(value: Any) -> bool:
+    """False for text with half of a surrogate pair, which JSON can spell and no answer can repeat."""
+    if not isinstance(value, str) or value.isascii():
+        return True
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

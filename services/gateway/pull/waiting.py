@@ -22,23 +22,23 @@ CALLS_AT_ONCE: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Leased:
+class HandedMessages:
     """Messages of one response."""
 
     boot_epoch: int
     messages: list[Received] = field(default_factory=list)
 
 
-NOTHING: Final = Leased(0)
-Receive = Callable[[int, float], Awaitable[Leased]]
+NOTHING: Final = HandedMessages(0)
+Receive = Callable[[int, float], Awaitable[HandedMessages]]
 """Leases up to so many messages, waiting so many seconds for the first."""
-GiveBack = Callable[[Leased], None]
+GiveBack = Callable[[HandedMessages], None]
 
 
 @dataclass(slots=True)
 class _Wanting:
     batch: int
-    answer: asyncio.Future[Leased]
+    answer: asyncio.Future[HandedMessages]
 
 
 class TopicWaiters:
@@ -60,14 +60,16 @@ class TopicWaiters:
         """Nobody wants anything, and nothing is under way."""
         return not (self._asking or self._idle or self._calls or self._waiter)
 
-    async def take(self, batch: int, wait_s: float) -> Leased:
+    async def take(self, batch: int, wait_s: float) -> HandedMessages:
         """Up to `batch` messages; nothing when the time is over. Raises what the mailbox answers."""
         found = await self._wait(self._asking, batch, None)
         if found.messages or wait_s <= 0:
             return found
         return await self._wait(self._idle, batch, wait_s)
 
-    async def _wait(self, line: OrderedDict[int, _Wanting], batch: int, wait_s: float | None) -> Leased:
+    async def _wait(
+        self, line: OrderedDict[int, _Wanting], batch: int, wait_s: float | None
+    ) -> HandedMessages:
         self._numbers += 1
         number = self._numbers
         wanting = line[number] = _Wanting(batch, asyncio.get_running_loop().create_future())
@@ -85,7 +87,7 @@ class TopicWaiters:
             if not wanting.answer.done():
                 wanting.answer.cancel()
 
-    def left(self, leased: Leased) -> None:
+    def left(self, leased: HandedMessages) -> None:
         """A worker left before it was given these: they are the next one's, or go back."""
         self._hand_out(leased)
 
@@ -151,7 +153,7 @@ class TopicWaiters:
             return
         self._hand_out(leased)
 
-    def _hand_out(self, leased: Leased) -> None:
+    def _hand_out(self, leased: HandedMessages) -> None:
         rest = _serve(list(self._idle.values()), leased)
         if rest.messages:
             self._give_back(rest)
@@ -161,16 +163,16 @@ def _wanted(wanting: list[_Wanting]) -> int:
     return max(1, min(MOST_MESSAGES, sum(one.batch for one in wanting)))
 
 
-def _serve(wanting: list[_Wanting], leased: Leased) -> Leased:
+def _serve(wanting: list[_Wanting], leased: HandedMessages) -> HandedMessages:
     """Answer those who still wait, the longest waiting first; what is left."""
     messages = leased.messages
     for one in wanting:
         if not messages:
             break
         if not one.answer.done():
-            one.answer.set_result(Leased(leased.boot_epoch, messages[: one.batch]))
+            one.answer.set_result(HandedMessages(leased.boot_epoch, messages[: one.batch]))
             messages = messages[one.batch :]
-    return Leased(leased.boot_epoch, messages)
+    return HandedMessages(leased.boot_epoch, messages)
 
 
 def _fail(wanting: list[_Wanting], error: SnavioError) -> None:

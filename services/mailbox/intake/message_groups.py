@@ -49,7 +49,7 @@ _TAG = struct.Struct("<I")
 
 @dataclass(slots=True)
 class _Request:
-    """The part of a request that is to be stored, and what is to be said of the rest."""
+    """The part of a request that is to be stored, and the answers for the rest."""
 
     batches: list[NewBatch] = field(default_factory=list)
     places: list[int] = field(default_factory=list)

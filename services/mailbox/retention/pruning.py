@@ -108,7 +108,7 @@ class Retention:
                 await self._empty_topics.step()
             except SnavioError as error:
                 background().failed("empty_topics", error)
-        due = self._due()
+        due = self._due() if self._delivery.policies.known else deque()
         while due:
             topic = due.popleft()
             more = False

@@ -59,7 +59,8 @@ class TopicRules(Poller):
         try:
             version, epoch, rules = _read(self._path.read_bytes())
         except (OSError, ValueError, KeyError, TypeError, SnavioError) as error:
-            # As if there were none: all of it comes from Registry.
+            # All of it comes from Registry; what tenants wanted kept is kept until then.
+            self._policies.known, self._changed = False, True
             self._log.error("the copy of the topic rules is damaged", message=str(error))
             return
         self._rules = {rule.topic: rule for rule in rules}

@@ -109,7 +109,7 @@ class Settlements:
 
 
 class Burials:
-    """The messages buried to make room for one send, and reaches the disk with it or not at all."""
+    """Messages that are buried to make room for one send; their burial reaches the disk with it or not at all."""
 
     def __init__(self, settlements: Settlements) -> None:
         self._settlements = settlements
@@ -127,7 +127,7 @@ class Burials:
             self._settlings.append(settling)
 
     def heard(self, outcome: Outcome) -> None:
-        """The outcome of the send."""
+        """The result of the send."""
         if isinstance(outcome, Committed) and not outcome.with_progress:
             outcome = Unavailable("Nothing of the send was new.")
         for settling in reversed(self._settlings):

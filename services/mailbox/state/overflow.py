@@ -79,7 +79,7 @@ class Overflow:
         return settling
 
     def decided(self, settling: Settling) -> None:
-        """The burial is on disk, or stands as it did: `confirm` or `revert` has been said."""
+        """The buried messages are on disk, or stand as they did: `confirm` or `revert` has been said."""
         for moved in settling.moved:
             topic = self._topics.topic(moved.batch.topic)
             if topic is not None:

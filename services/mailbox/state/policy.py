@@ -65,6 +65,8 @@ class Policies:
     by_topic: Mapping[str, Policy] = field(default_factory=dict)
     written: dict[str, Policy] = field(default_factory=dict)
     """By topics' names, from the directory."""
+    known: bool = True
+    """False while nobody can say what tenants have written: nothing ends by age or number until then."""
 
     def of(self, topic: str) -> Policy:
         """The rules of a topic."""
@@ -81,6 +83,7 @@ class Policies:
     def follow(self, rules: Iterable[TopicRule]) -> None:
         """These are the rules that tenants have written, and no others."""
         self.written = {rule.topic: self._with(rule) for rule in rules}
+        self.known = True
 
     def _with(self, rule: TopicRule) -> Policy:
         base = self.set_up(rule.topic)

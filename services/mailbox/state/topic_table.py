@@ -76,7 +76,7 @@ class TopicTable:
         return self._held(name, shard) + messages - self.capacity(name)
 
     def full(self, name: str, messages: int, shard: int) -> Saturated:
-        """The refusal of so many messages for which a shard has no room; it counts them as rejected."""
+        """The answer for so many messages for which a shard has no room; it counts them as rejected."""
         self.rejected["shard-full"] += messages
         return Saturated(self._full(name, shard), retry_after_ms=self.limits.retry_after_ms)
 

@@ -27,7 +27,7 @@ from snavio.domain.alerts import (
     retry_at,
 )
 from snavio.domain.directory import AlertChannel, ChannelKind
-from snavio.errors import NotFound, Saturated, SnavioError
+from snavio.errors import NotFound, Saturated, SnavioError, Unavailable
 from snavio.host.background import background
 from snavio.host.periodic import Periodic
 from snavio.host.shares import HOLDER, Shares, default_share
@@ -191,6 +191,10 @@ class Alerting:
                 await self._give_up(message, name, error.reason)
             except SnavioError as error:
                 await self._again(delivery, error)
+            except Exception as error:
+                # Whatever it is, it waits as other failures do: at once again would be for ever.
+                background().failed("alert delivery", error)
+                await self._again(delivery, Unavailable("It could not be sent.", reason="internal"))
             else:
                 await self._store.delivered(message.alert_id, name, now=self._clock.unix_ns())
                 self._counts[f'alerts_delivered_total{{channel="{channel.channel.name.lower()}"}}'] += 1

@@ -147,7 +147,8 @@ def _mail(sender: str, recipient: str, message: AlertMessage) -> EmailMessage:
     from datetime import UTC, datetime
 
     mail = EmailMessage()
-    mail["Subject"] = summary(message)
+    # One line, whatever a reason has in it: no header ends by it.
+    mail["Subject"] = " ".join(summary(message).split())
     mail["From"] = sender
     mail["To"] = recipient
     mail["Date"] = format_datetime(datetime.fromtimestamp(message.created_unix_ns / 1e9, tz=UTC))

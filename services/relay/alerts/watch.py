@@ -5,6 +5,7 @@ Never tells of a pause that a restart takes: a condition has to hold for a while
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -25,6 +26,9 @@ CALL_SECONDS: Final = 3.0
 CA_NS: Final = 30 * 86_400 * 1_000_000_000
 LEAF_LEFT: Final = 0.2
 """A leaf is renewed long before this much of its life is left."""
+EXPIRES: Final = "certificate.expires_in_s"
+LIFETIME: Final = "certificate.lifetime_s"
+"""The gauges by which a service tells of its own certificate."""
 AGAIN_NS: Final = 3600 * 1_000_000_000
 """A condition that lasts counts again once an hour."""
 
@@ -85,7 +89,14 @@ class OperatorWatch:
             away_s = (now - since) // 1_000_000_000
             return [(SERVICE_AWAY, name, {"service": name, "detail": f"for {away_s} s: {error.reason}"})]
         self._away_since.pop(name, None)
-        return [
+        gauges = {gauge.name: gauge.value for gauge in told.gauge if gauge.name in (EXPIRES, LIFETIME)}
+        found: list[tuple[str, str, dict[str, str]]] = []
+        # A service that has said nothing yet has read no certificate.
+        left_s = gauges.get(EXPIRES, math.inf)
+        if left_s < LEAF_LEFT * gauges.get(LIFETIME, 0.0):
+            sample = {"service": name, "detail": f"ends in {max(0, round(left_s))} s, and was not renewed"}
+            found.append((CERTIFICATE_ENDING, name, sample))
+        return found + [
             (
                 BOUND_NEAR,
                 f"{name}.{share.bound}",

@@ -5,6 +5,7 @@ Never sends without a signature, and never shows a secret but in the answer to t
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from datetime import UTC, datetime
 from typing import Final
@@ -31,6 +32,8 @@ class AlertWebhooks:
         self._egress = egress
         self._store = store
         self._clock = clock
+        self._secrets = asyncio.Lock()
+        """Of two that make one, the second would take back what the first has shown or signed with."""
 
     async def send(self, tenant: str, channel: AlertChannel, message: AlertMessage) -> None:
         """Deliver it; NotAllowed or Unavailable, with the reason, if it was not taken."""
@@ -54,20 +57,22 @@ class AlertWebhooks:
 
     async def rotate(self, tenant: str, channel: str) -> tuple[str, int]:
         """A new secret, which is shown this once, and until when the one before counts too; 0 if there was none."""
-        known = await self._store.secret(tenant, channel)
         fresh = secrets.token_bytes(SECRET_BYTES)
-        until = self._clock.unix_ns() + OVERLAP_NS if known is not None else 0
-        await self._store.keep_secret(
-            tenant, channel, SigningSecret(fresh, known.current if known is not None else b"", until)
-        )
+        async with self._secrets:
+            known = await self._store.secret(tenant, channel)
+            until = self._clock.unix_ns() + OVERLAP_NS if known is not None else 0
+            await self._store.keep_secret(
+                tenant, channel, SigningSecret(fresh, known.current if known is not None else b"", until)
+            )
         return PREFIX + _base64(fresh), until
 
     async def _secret(self, tenant: str, channel: str) -> SigningSecret:
-        found = await self._store.secret(tenant, channel)
-        if found is None:
-            # Nobody can verify it before it is shown by a rotation; it is signed all the same.
-            found = SigningSecret(secrets.token_bytes(SECRET_BYTES))
-            await self._store.keep_secret(tenant, channel, found)
+        async with self._secrets:
+            found = await self._store.secret(tenant, channel)
+            if found is None:
+                # Nobody can verify it before it is shown by a rotation; it is signed all the same.
+                found = SigningSecret(secrets.token_bytes(SECRET_BYTES))
+                await self._store.keep_secret(tenant, channel, found)
         return found
 
 

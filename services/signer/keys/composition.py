@@ -39,6 +39,7 @@ class SignerKeys:
     traffic_ledger: TrafficLedger
     archive: Archive
     snapshots: KeySnapshots
+    events: EventJournal
 
 
 async def compose_keys(
@@ -94,6 +95,7 @@ async def compose_keys(
         clock=clock,
         lifetime_s=settings.snapshot_lifetime_s,
         key_life_ns=cadence_ns,
+        events=events,
     )
     SignatureServicer(signatures=signatures, snapshots=snapshots, clock=clock).register(methods)
     introspection.gauges(rollout.gauges, prefix="rotation.")
@@ -110,4 +112,4 @@ async def compose_keys(
     host.every(PROMOTE_SECONDS, "distribution of keys", rollout.turn, at_once=True, longest_s=PROMOTE_SECONDS)
     if settings.write_snapshots:
         host.every(settings.snapshot_interval_s, "snapshot of key sets", snapshots.turn, at_once=True)
-    return SignerKeys(rollout, ledger, archive, snapshots)
+    return SignerKeys(rollout, ledger, archive, snapshots, events)

@@ -24,6 +24,7 @@ from snavio.signed.sealed_part import KEY_BYTES, seal, unseal
 from snavio.signed.snapshot_manifest import HMAC, Manifest, ManifestPart, part_path
 from snavio.signed.snapshot_reader import MAX_SNAPSHOT_BYTES
 from snavio.signed.verification import KEYSETS, VerifyingKey, verify_part
+from snavio.telemetry.events import EventJournal, SnapshotFailed
 from snavio.v1.signer_pb2 import Keyset as WireKeyset
 from snavio.v1.signer_pb2 import KeyVersion as WireKeyVersion
 from snavio.v1.signer_pb2 import RevokedSubject
@@ -42,6 +43,7 @@ class KeySnapshots:
         clock: Clock,
         lifetime_s: float,
         key_life_ns: int,
+        events: EventJournal,
     ) -> None:
         self._store = store
         self._signatures = signatures
@@ -57,7 +59,14 @@ class KeySnapshots:
         )
         # Two rounds at once would seal one version twice, and one's manifest would name the other's bytes.
         self._one_at_a_time = asyncio.Lock()
-        self.meter = PublishingMeter(clock, what="snapshot of key sets", unreadable="bad-part")
+        self.meter = PublishingMeter(
+            clock,
+            what="snapshot of key sets",
+            unreadable="bad-part",
+            tell=lambda reason, detail: events.record(
+                SnapshotFailed(reason, detail), at_unix_ns=clock.unix_ns()
+            ),
+        )
 
     async def turn(self) -> None:
         """Publish the key sets, or a new time if they have not changed; a failure is counted and logged, not raised."""

@@ -65,6 +65,38 @@ class FolderArchive:
         folder = self._path(prefix)
         return await self._worker.run(lambda: list(self._names(folder)))
 
+    async def folders(self, prefix: str) -> list[str]:
+        folder = self._path(prefix)
+
+        def inside() -> list[str]:
+            with _storage_errors(prefix):
+                try:
+                    found = [entry for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
+                except FileNotFoundError:
+                    return []
+            return sorted(
+                f"{prefix}/{entry.name}" for entry in found if _NAME.fullmatch(f"{prefix}/{entry.name}")
+            )
+
+        return await self._worker.run(inside)
+
+    async def drop(self, prefix: str) -> None:
+        folder = self._path(prefix)
+
+        def remove() -> None:
+            with _storage_errors(prefix):
+                try:
+                    folder.rmdir()
+                except FileNotFoundError:
+                    return
+                except OSError as error:
+                    if error.errno in {errno.ENOTEMPTY, errno.EEXIST}:
+                        return
+                    raise
+                fsync_folder(folder.parent)
+
+        await self._worker.run(remove)
+
     async def delete(self, name: str) -> None:
         path = self._path(name)
 

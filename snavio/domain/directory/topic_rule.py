@@ -51,7 +51,7 @@ class WhenFull(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class TopicRule:
-    """The word of a tenant about one topic of its own; None leaves the installation's rule."""
+    """A tenant's rule for one topic of its own; None leaves the installation's rule."""
 
     kind: ClassVar[str] = "topic_rule"
     tenant: str
