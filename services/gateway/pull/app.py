@@ -232,7 +232,7 @@ class PullApp:
             for number, message in enumerate(leased.messages):
                 if size >= MOST_ANSWER_BYTES:
                     # What was deflated may be a thousand times as large: the rest comes with the next request.
-                    rest = Leased(leased.boot_epoch, leased.messages[number:])
+                    rest = HandedMessages(leased.boot_epoch, leased.messages[number:])
                     self._leases.left(endpoint.topic, asked.lease_ms, rest)
                     break
                 lease_id = self._leases.lease_id(endpoint.topic, leased, number)
