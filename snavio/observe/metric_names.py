@@ -439,21 +439,6 @@ MAILBOX: Final = _by(
     _gauge("canceled", "{message}", "Canceled messages that are kept.", labels=("topic",)),
     _gauge("delivered_retained", "{message}", "Delivered messages that are kept.", labels=("topic",)),
     _gauge("oldest_age_seconds", "s", "Age of the oldest message that is ready.", labels=("topic",)),
-    *(
-        _gauge(
-            f"telemetry_queue_{name}",
-            unit,
-            f"{text}, of the tenants whose oldest envelope waits longest.",
-            labels=("tenant",),
-        )
-        for name, unit, text in (
-            ("age_seconds", "s", "Age of the oldest envelope in a tenant's telemetry queue"),
-            ("delayed", "{message}", "Envelopes that wait for a later time"),
-            ("sent", "{message}", "Envelopes that came since the start"),
-            ("deleted", "{message}", "Envelopes that were acknowledged since the start"),
-            ("dlq_depth", "{message}", "Envelopes in the dead-letter queue"),
-        )
-    ),
     _gauge("standstill", "1", "1 while a topic stands still, by reason.", labels=("topic", "reason")),
     _counter("dlq_total", "{message}", "Messages that died, by reason.", labels=("topic", "reason")),
     _counter(
