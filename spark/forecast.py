@@ -1,4 +1,4 @@
-"""When a route's demand reaches what it can deliver: a straight line through its windows, with an interval.
+"""The time at which a route's demand reaches its capacity: a straight line through its windows, with an interval.
 
 Pure: no Spark, no clock. Never tells a time where the windows do not show growth beyond chance, nor one much further
 ahead than what was seen. Takes windows for independent: a rhythm of days in a range of hours looks like growth.

@@ -58,8 +58,7 @@ class VerifiedArchive:
     """Files that no manifest lists yet, and that are too young to be called forgotten."""
 
     begins_unix_ns: int | None = None
-    """Where the range had no begin and old hours went: from here on an audit has its evidence whole, with the hour
-    before for those that judge, and what an export has of the hour before."""
+    """The time from which on an audit has its evidence whole, if the range had no begin and old hours went."""
 
     @property
     def events(self) -> int:

@@ -1,4 +1,4 @@
-"""When a route is full: the line, its interval, and what of it is on the page."""
+"""Forecasts of full routes: the line, its interval, and its place on the page."""
 
 from __future__ import annotations
 
