@@ -8,14 +8,11 @@ from __future__ import annotations
 import asyncio
 
 from services.relay.alerts.composition import run_alerts
-from services.relay.compaction import LONGEST_PAUSE_S, LOOK_SECONDS, ArchiveCompaction
+from services.relay.archive_composition import compose_archive
 from services.relay.directory_names import DirectoryNames
-from services.relay.exporter import Exporter
 from services.relay.page_intake import PageIntake
 from services.relay.pending_pages import PendingPages
 from services.relay.relay_events import RelayEvents
-from services.relay.retention import LOOK_SECONDS as RETENTION_LOOK_SECONDS
-from services.relay.retention import ArchiveRetention
 from services.relay.revocations import Revocations
 from services.relay.servicer import RelayServicer
 from services.relay.settings import RelaySettings
@@ -24,7 +21,6 @@ from services.relay.tenant_restrictions import TenantRestrictions
 from services.relay.undelivered import Undelivered
 from snavio.host.service import HostedService
 from snavio.native import Tombstones
-from snavio.signed.manifest_signer import ManifestSigner
 from snavio.signed.platform_keys import PlatformKeys
 from snavio.v1.registry_pb2 import Change
 from snavio.wiring import open_archive, open_outbox
@@ -47,7 +43,6 @@ class RelayApp(HostedService[RelaySettings]):
         waiting.load(await outbox.pages())
         own = RelayEvents(instance=settings.instance, epoch=host.epoch, clock=clock)
         platform = PlatformKeys(host.channel("signer"))
-        signer = ManifestSigner(sign=platform.sign, keys=platform.verifying)
         intake = PageIntake(outbox=outbox, waiting=waiting, own=own, clock=clock)
         await host.run(intake)
         names = DirectoryNames(host.channel("registry"))
@@ -75,42 +70,18 @@ class RelayApp(HostedService[RelaySettings]):
             changed=changed,
         )
         await host.run(revocations)
-        exporter = Exporter(
+        await compose_archive(
+            host,
+            settings,
             outbox=outbox,
             archive=archive,
             waiting=waiting,
             own=own,
-            signer=signer,
+            platform=platform,
             tombstones=tombstones,
             turn=turn,
-            clock=clock,
-            rhythm=settings.rhythm(),
-            revocations_known_unix_ns=revocations.known_unix_ns,
+            revocations=revocations,
         )
-        await host.run(exporter)
-        compaction = ArchiveCompaction(
-            outbox=outbox,
-            archive=archive,
-            signer=signer,
-            keys=platform.ever,
-            turn=turn,
-            clock=clock,
-            after_s=settings.compact_after_s,
-        )
-        if settings.compact:
-            host.every(LOOK_SECONDS, "compaction", compaction.look, longest_s=LONGEST_PAUSE_S)
-        if settings.archive_keep_days:
-            retention = ArchiveRetention(
-                outbox=outbox,
-                archive=archive,
-                sign=platform.sign,
-                keys=platform.ever,
-                turn=turn,
-                clock=clock,
-                keep_days=settings.archive_keep_days,
-            )
-            host.every(RETENTION_LOOK_SECONDS, "retention", retention.look)
-            host.introspection.counts(retention.counters, prefix="retention.")
         streams = await compose_streams(
             host,
             settings,
@@ -123,8 +94,6 @@ class RelayApp(HostedService[RelaySettings]):
             restrictions=restrictions,
         )
         host.introspection.counts(intake.counters, prefix="intake.")
-        host.introspection.counts(exporter.counters, prefix="export.")
-        host.introspection.counts(compaction.counters, prefix="compaction.")
         host.introspection.gauges(waiting.gauges, prefix="outbox.")
         methods = RelayServicer(intake=intake).methods()
         streams.servicer.register(methods)

@@ -1,4 +1,4 @@
-"""What a tenant's signed state tells beside its position: restrictions, routes, alerts, and the times of its keys.
+"""The members of a tenant's signed state beside its position: restrictions, routes, alerts, and the times of its keys.
 
 Never shows a secret, and never takes what cannot be asked for nothing: it is null then.
 """

@@ -22,6 +22,10 @@ ALLOWED = {
     "services/registry/signer/joint_writes.py": "waited for by its caller; when that has gone, its failure is logged",
     "snavio/admin/entries.py": "the next page, waited for when this one was looked at, cancelled when it is not wanted",
     "services/relay/alerts/emails.py": "hands every outcome to a future that is waited for; its sockets have deadlines",
+    "services/gateway/pull/app.py": "both halves of one request, waited for in its handler",
+    "services/gateway/pull/coalescing.py": "hands every outcome to the futures that are waited for",
+    "services/gateway/pull/leases.py": "logs and counts its own failure; leases end by themselves",
+    "services/gateway/pull/waiting.py": "hands every outcome to the futures that are waited for",
     "services/mailbox/wire/receive_stream.py": "both halves of one stream, waited for in its handler",
 }
 """The reason for each exception: in every case the task is awaited and its failure seen."""

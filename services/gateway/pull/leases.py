@@ -19,7 +19,6 @@ from services.gateway.pull.waiting import HandedMessages, TopicWaiters
 from snavio.clock import Clock
 from snavio.edge.lease_ids import LeaseIds, LeaseName
 from snavio.edge.topics import RouteTopic
-from snavio.errors import SnavioError
 from snavio.host.background import background
 from snavio.native import read_leased_batches
 from snavio.rpc.channel import MeshChannel
@@ -134,7 +133,7 @@ class PullLeases:
             await self._ask(
                 _Call(topic, leased.boot_epoch, "Nack", (("delay_ms", 0), ("unseen", True))), names
             )
-        except SnavioError as error:
+        except Exception as error:
             # Their leases end by themselves.
             background().failed("return unseen", error)
 

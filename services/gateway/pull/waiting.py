@@ -12,7 +12,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from snavio.errors import SnavioError
+from snavio.errors import SnavioError, Unavailable
+from snavio.host.background import background
 from snavio.native import Received
 
 SLICE_SECONDS = 2.0
@@ -133,8 +134,8 @@ class TopicWaiters:
             return
         try:
             leased = await self._receive(_wanted(asking), 0.0)
-        except SnavioError as error:
-            _fail(asking, error)
+        except Exception as error:
+            _fail(asking, _told(error))
             return
         rest = _serve(asking, leased)
         if rest.messages:
@@ -148,8 +149,8 @@ class TopicWaiters:
             return
         try:
             leased = await self._receive(_wanted(list(self._idle.values())), SLICE_SECONDS)
-        except SnavioError as error:
-            _fail(list(self._idle.values()), error)
+        except Exception as error:
+            _fail(list(self._idle.values()), _told(error))
             return
         self._hand_out(leased)
 
@@ -180,3 +181,11 @@ def _fail(wanting: list[_Wanting], error: SnavioError) -> None:
         if not one.answer.done():
             one.answer.set_exception(error)
             one.answer.exception()  # its worker may be gone
+
+
+def _told(error: Exception) -> SnavioError:
+    """The refusal that workers hear; a fault of the program is logged here, for they all would wait for ever."""
+    if isinstance(error, SnavioError):
+        return error
+    background().failed("pull", error)
+    return Unavailable("The mailbox could not be asked.", reason="internal")
