@@ -19,6 +19,7 @@ FOLDERS: Final = (
     "unit",
     "spark",
     "conformance",
+    "containers",
     "fault",
     "journey",
     "integration",

@@ -8,9 +8,10 @@ from __future__ import annotations
 import socket
 import ssl
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import aiohttp
+from aiohttp.abc import AbstractResolver
 
 from snavio.egress.addresses import address_of
 from snavio.egress.policy import EgressPolicy
@@ -34,7 +35,7 @@ class CheckedConnector(aiohttp.TCPConnector):
     ) -> None:
         super().__init__(
             ssl=tls,
-            resolver=resolver,
+            resolver=cast(AbstractResolver, resolver),
             use_dns_cache=False,
             limit=connections,
             socket_factory=self._socket,

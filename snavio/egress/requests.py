@@ -23,6 +23,7 @@ from snavio.egress.connecting import DIALLED, CheckedConnector
 from snavio.egress.policy import EgressPolicy
 from snavio.egress.resolving import CheckedResolver, Lookup, system_lookup
 from snavio.errors import BadRequest, SnavioError, Unavailable
+from snavio.host.shares import Shares
 
 MOST_REDIRECTS: Final = 5
 CONNECTIONS: Final = 256
@@ -66,10 +67,11 @@ class Egress:
         ca_file: Path | None = None,
         lookup: Lookup = system_lookup,
         connections: int = CONNECTIONS,
+        shares: Shares | None = None,
     ) -> None:
         self.policy = policy
         self.limits = limits or EgressLimits()
-        self.resolver = CheckedResolver(policy, lookup=lookup)
+        self.resolver = CheckedResolver(policy, lookup=lookup, shares=shares)
         self._ca_file = ca_file
         self._connections = connections
         self._session: aiohttp.ClientSession | None = None

@@ -9,15 +9,16 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Sequence
-from typing import Final
-
-from aiohttp.abc import AbstractResolver, ResolveResult
+from typing import TYPE_CHECKING, Final
 
 from snavio.egress.addresses import Address, address_of
 from snavio.egress.policy import EgressPolicy
 from snavio.errors import Unavailable
 from snavio.host.background import background
 from snavio.host.shares import HOLDER, Shares, default_share
+
+if TYPE_CHECKING:
+    from aiohttp.abc import ResolveResult
 
 LOOKUPS: Final = 32
 MOST_ADDRESSES: Final = 16
@@ -26,19 +27,26 @@ Lookup = Callable[[str], Sequence[str]]
 """Addresses of a host; blocks, and raises OSError where there are none."""
 
 
+def lookup_shares() -> Shares:
+    """The bound on look-ups under way."""
+    return Shares("lookups", default_share("lookups", LOOKUPS))
+
+
 def system_lookup(host: str) -> Sequence[str]:
     """The operating system's answer."""
     rows = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
     return list(dict.fromkeys(str(row[4][0]) for row in rows))
 
 
-class CheckedResolver(AbstractResolver):
-    """Resolves names to addresses that may be dialled."""
+class CheckedResolver:
+    """Resolves names to addresses that may be dialled; a resolver as aiohttp has them, without importing it."""
 
-    def __init__(self, policy: EgressPolicy, *, lookup: Lookup = system_lookup) -> None:
+    def __init__(
+        self, policy: EgressPolicy, *, lookup: Lookup = system_lookup, shares: Shares | None = None
+    ) -> None:
         self._policy = policy
         self._lookup = lookup
-        self.shares = Shares("lookups", default_share("lookups", LOOKUPS))
+        self.shares = shares or lookup_shares()
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
@@ -54,14 +62,14 @@ class CheckedResolver(AbstractResolver):
         # All of them: with one bad address among good ones, which is dialled would be the name's owner's choice.
         self._policy.check_addresses(host, found)
         return [
-            ResolveResult(
-                hostname=host,
-                host=str(address),
-                port=port,
-                family=socket.AF_INET6 if address.version == 6 else socket.AF_INET,
-                proto=socket.IPPROTO_TCP,
-                flags=socket.AI_NUMERICHOST,
-            )
+            {
+                "hostname": host,
+                "host": str(address),
+                "port": port,
+                "family": socket.AF_INET6 if address.version == 6 else socket.AF_INET,
+                "proto": socket.IPPROTO_TCP,
+                "flags": socket.AI_NUMERICHOST,
+            }
             for address in found[:MOST_ADDRESSES]
         ]
 

@@ -11,7 +11,6 @@ import orjson
 import pytest
 
 from snavio.edge.lexer import MOST_BYTES
-from tests.support.hookaidofiles import PULL
 
 GOOD = "pull_api { auth token env:T }\n/a { pull { path /p } }\n"
 
@@ -81,7 +80,7 @@ def test_validate_tells_programs_what_a_file_holds(tmp_path: Path) -> None:
     ran = edge(tmp_path, "config", "validate", "--format", "json")
     found = orjson.loads(ran.stdout)
     assert (ran.returncode, found["ok"], found["errors"], found["routes"]) == (0, True, [], 2)
-    assert [each["part"] for each in found["not_running"]] == ["ingress", "pull", "delivery"]
+    assert [each["part"] for each in found["not_running"]] == ["delivery"]
     assert found["fingerprint"].startswith("sha256:")
 
 
@@ -156,9 +155,3 @@ def test_a_file_that_cannot_be_used_is_one_sentence(
     ran = edge(tmp_path, "config", command)
     assert (ran.returncode, said in ran.stdout + ran.stderr) == (1, True)
     assert "\x1b" not in ran.stdout + ran.stderr
-
-
-def test_the_gateway_that_does_not_exist_yet_is_no_command(tmp_path: Path) -> None:
-    written(tmp_path, PULL)
-    ran = edge(tmp_path, "run")
-    assert (ran.returncode, "No such command 'run'" in ran.stderr) == (2, True)

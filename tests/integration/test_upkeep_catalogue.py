@@ -198,6 +198,23 @@ async def test_a_cache_that_took_another_directorys_word_is_told(mesh: DemoMesh)
     assert rows["HMAC"]["detail"].startswith("key store ")
 
 
+async def test_a_snapshot_that_cannot_be_published_is_told(mesh: DemoMesh) -> None:
+    folder = mesh.processes.mesh.snapshots()
+    kept = folder.with_name("snapshots-kept")
+    folder.rename(kept)
+    folder.write_bytes(b"")
+    try:
+        async with mesh.operator() as operator:
+            await mesh.register_service(operator, "unpublished")
+        rows = await found(mesh, f"event = '{schema.SNAPSHOT_FAILED}' AND service = 'registry'")
+    finally:
+        folder.unlink()
+        kept.rename(folder)
+    for row in rows:
+        told = fields(row)
+        assert told["reason"] and told["detail"], told
+
+
 # --- the largest last: what is above the bound stays so
 
 

@@ -6,7 +6,6 @@ Never sends before the store of alerts is open.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from services.relay.alerts.alert_servicer import AlertServicer
@@ -15,11 +14,10 @@ from services.relay.alerts.channels import AlertChannels, operators_channels
 from services.relay.alerts.contents import member
 from services.relay.alerts.emails import AlertEmails, SmtpServer, require_password
 from services.relay.alerts.watch import LOOK_SECONDS, OperatorWatch
+from services.relay.alerts.webhook_egress import WebhookEgress
 from services.relay.alerts.webhooks import AlertWebhooks
 from services.relay.pending_pages import PendingPages
 from services.relay.settings import RelaySettings
-from snavio.egress.policy import EgressPolicy
-from snavio.egress.requests import Egress
 from snavio.errors import SnavioError
 from snavio.host.service import ServiceHost
 from snavio.ports.alert_store import AlertStore
@@ -78,7 +76,7 @@ async def run_alerts(host: ServiceHost, settings: RelaySettings, *, waiting: Pen
             messages_per_tenant=settings.alert_messages_per_tenant,
         )
     )
-    egress = host.hold(_egress(settings))
+    egress = host.hold(WebhookEgress(settings))
     emails = AlertEmails(smtp, clock=clock)
     host.at_stop("mail", emails.stop)
     webhooks = AlertWebhooks(egress, store, clock=clock)
@@ -101,7 +99,7 @@ async def run_alerts(host: ServiceHost, settings: RelaySettings, *, waiting: Pen
         clock=clock,
     )
     host.every(LOOK_SECONDS, "watch over the mesh", watch.look)
-    host.introspection.shares(alerting.shares, egress.resolver.shares)
+    host.introspection.shares(alerting.shares, egress.shares)
     host.introspection.counts(alerting.counters)
     host.introspection.counts(egress.counters)
     host.introspection.gauges(alerting.gauges, prefix="alerts.")
@@ -123,8 +121,3 @@ def _smtp(settings: RelaySettings) -> SmtpServer:
     )
     require_password(server)
     return server
-
-
-def _egress(settings: RelaySettings) -> Egress:
-    policy = EgressPolicy(allow=settings.webhook_allow.split(), deny=settings.webhook_deny.split())
-    return Egress(policy, ca_file=Path(settings.webhook_ca_file) if settings.webhook_ca_file else None)

@@ -8,16 +8,17 @@ from __future__ import annotations
 import asyncio
 import secrets
 from datetime import UTC, datetime
-from typing import Final
-
-from standardwebhooks.webhooks import Webhook
+from typing import TYPE_CHECKING, Final
 
 from services.relay.alerts.contents import body
+from services.relay.alerts.webhook_egress import WebhookEgress
 from snavio.clock import Clock
 from snavio.domain.directory import AlertChannel
-from snavio.egress.requests import Egress
 from snavio.errors import Unavailable
 from snavio.ports.alert_store import AlertMessage, AlertStore, SigningSecret
+
+if TYPE_CHECKING:
+    from snavio.egress.requests import Egress
 
 SECRET_BYTES: Final = 32
 OVERLAP_NS: Final = 24 * 3600 * 1_000_000_000
@@ -28,7 +29,7 @@ PREFIX: Final = "whsec_"
 class AlertWebhooks:
     """Lives on one event loop."""
 
-    def __init__(self, egress: Egress, store: AlertStore, *, clock: Clock) -> None:
+    def __init__(self, egress: WebhookEgress | Egress, store: AlertStore, *, clock: Clock) -> None:
         self._egress = egress
         self._store = store
         self._clock = clock
@@ -82,6 +83,9 @@ def _signatures(secret: SigningSecret, alert_id: str, payload: bytes, now: int) 
     keys = [secret.current]
     if secret.previous and now < secret.previous_until_unix_ns:
         keys.append(secret.previous)
+    # Here: it brings an HTTP client of its own, which Relay does not need to start.
+    from standardwebhooks.webhooks import Webhook
+
     return " ".join(Webhook(key).sign(alert_id, at, payload.decode()) for key in keys)
 
 
