@@ -445,6 +445,18 @@ MAILBOX: Final = _by(
         "pruned_total", "{message}", "Messages removed by retention, by cause.", labels=("topic", "cause")
     ),
     _counter("lost_total", "{message}", "Messages that could not be read any more.", labels=("topic",)),
+    _gauge(
+        "snavio.topic_rules.rules",
+        "{rule}",
+        "Rules for topics that tenants have written and the mailbox follows.",
+        reads="topic_rules.rules",
+    ),
+    _gauge(
+        "snavio.topic_rules.age_seconds",
+        "s",
+        "Time since Registry last told of them.",
+        reads="topic_rules.age_s",
+    ),
     _counter(
         "rejected_total",
         "{message}",

@@ -36,6 +36,10 @@ async def furnish(mesh: DemoMesh) -> None:
         for tenant in ("acme", "globex"):
             identity = Identity(DEFAULT_TRUST_DOMAIN, IdentityKind.PRINCIPAL, "ci", tenant)
             await operator.certify(identity, mesh.certificates(f"{tenant}-ci"))
+    async with asyncio.timeout(PATIENCE_S):
+        # The gateway hears of a new tenant with its next pull.
+        while b"unknown-tenant" in (await client(mesh).get("/v1/tenants/acme/state")).body:
+            await asyncio.sleep(0.05)
 
 
 def client(mesh: DemoMesh) -> HttpsClient:

@@ -190,7 +190,7 @@ async def test_an_envelope_that_its_queue_refuses_for_good_is_kept_and_told(mesh
     store = await open_tenant_streams(place, clock=SystemClock())
     try:
         window = await store.window(TENANT)
-        body = b"x" * (300 << 10)
+        body = b"x" * (1 << 20)
         entry = StreamEntry(
             window.next_seq, "too-large", SOURCE, "command", 3, time.time_ns(), "b3:none", body
         )

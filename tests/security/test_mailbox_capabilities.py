@@ -481,6 +481,7 @@ async def test_I_8_every_method_there_is_refuses_who_presents_nothing(
     name = f"/{MAILBOX.full_name}/{method.name}"
     callers = {
         Identity("snavio.local", IdentityKind.MESH, "fast"): office.authority.mesh("fast"),
+        Identity("snavio.local", IdentityKind.MESH, "slow"): office.authority.mesh("slow"),
         Identity("snavio.local", IdentityKind.SERVICE, "worker", "acme"): office.authority.service(
             "acme", "worker"
         ),
